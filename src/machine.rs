@@ -98,7 +98,7 @@ pub(crate) enum Ask {
         spec: Arc<Spec>,
         counts: bool,
         /// Whether the transaction also creates missing parents.
-        makes: bool,
+        creates_parents: bool,
     },
     /// A transaction of one check. It changes nothing and needs a quorum, so a listing behind it shows everything
     /// committed before.
@@ -190,11 +190,11 @@ pub(crate) enum Outcome {
         owner: Option<u64>,
         counted: Option<Counted>,
     },
-    /// `other_children`: how many children are not contenders. `is_empty`: whether the path has no data.
+    /// `other_children`: how many children are not contenders. `has_no_data`: whether the path has no data.
     Names {
         names: Listing,
         other_children: u32,
-        is_empty: bool,
+        has_no_data: bool,
     },
     /// The node is there, and the watch on it is set. `owner`: the session that owns the node.
     Stat {

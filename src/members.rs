@@ -668,8 +668,8 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
 async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender<Seen>) -> Result<Infallible> {
     let mut turns = interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut room = None;
-    group.session.core().reserve_watch(&mut room, &group.path, &group.path)?;
+    let mut reservation = None;
+    group.session.core().reserve_watch(&mut reservation, &group.path, &group.path)?;
     loop {
         turns.tick().await;
         let (session, watch) = view.look(group, true).await?;

@@ -374,13 +374,13 @@ impl Slots {
     /// Watches the first numbers, as far as the session has room for the watches, and returns them with that room.
     async fn watch(&self) -> Result<Vec<(OneshotWatcher, Reservation)>> {
         let watches = (0..self.count.min(MAX_WATCHED)).map(async |number| {
-            let (path, mut room) = (&self.path_of(number), None);
-            if !matches!(self.session.core().reserve_watch(&mut room, path, path), Ok(true)) {
+            let (path, mut reservation) = (&self.path_of(number), None);
+            if !matches!(self.session.core().reserve_watch(&mut reservation, path, path), Ok(true)) {
                 return Ok(None);
             }
             let watch = |client: Client| async move { client.get_and_watch_children(path).await };
             match self.session.request(Some(Duration::MAX), watch).await? {
-                Ok((_, _, watch)) => Ok(Some(watch).zip(room)),
+                Ok((_, _, watch)) => Ok(Some(watch).zip(reservation)),
                 Err(ZkError::NoNode) => Ok(None),
                 Err(error) => Err(Error::refused("watch", path, error)),
             }

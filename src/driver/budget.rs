@@ -65,11 +65,16 @@ impl Budget {
     }
 
     /// Enlarges the reservation for a waiter's one watch to at least `bytes`. On an error the waiter keeps what it has.
-    pub(super) fn watch(&self, room: &mut Option<Reservation>, bytes: usize, reports: &Reports) -> Result<()> {
-        *room = Some(match room {
-            Some(room) if room.bytes >= bytes => return Ok(()),
-            Some(room) => {
-                let others = self.watches.load(Ordering::Relaxed).saturating_sub(room.bytes);
+    pub(super) fn watch(
+        &self,
+        reservation: &mut Option<Reservation>,
+        bytes: usize,
+        reports: &Reports,
+    ) -> Result<()> {
+        *reservation = Some(match reservation {
+            Some(reservation) if reservation.bytes >= bytes => return Ok(()),
+            Some(reservation) => {
+                let others = self.watches.load(Ordering::Relaxed).saturating_sub(reservation.bytes);
                 if others + bytes > WATCHES.most + SLACK {
                     return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
                 }

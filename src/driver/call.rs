@@ -86,7 +86,7 @@ impl Future for Acquire {
         let core = Arc::clone(&this.core);
         // Cloning and dropping a waker runs user code, so both happen without the lock.
         let waker = cx.waker().clone();
-        let mut state = core.look();
+        let mut state = core.lock_current();
         let op = match this.op {
             Some(op) => {
                 state.await_op(op, waker);
@@ -158,7 +158,7 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
     let mut has_begun = false;
     poll_fn(|cx| {
         let waker = cx.waker().clone();
-        let mut state = core.look();
+        let mut state = core.lock_current();
         state.await_op(op, waker);
         if !std::mem::replace(&mut has_begun, true) {
             core.handle(&mut state, Event::Release(op));

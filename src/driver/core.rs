@@ -121,7 +121,7 @@ impl Core {
 
     /// Locks the state and handles pending connection changes first, so that the state is up to date even right after a
     /// pause.
-    pub(crate) fn look(self: &Arc<Self>) -> StateGuard<'_> {
+    pub(crate) fn lock_current(self: &Arc<Self>) -> StateGuard<'_> {
         let mut state = self.lock();
         self.connection(&mut state);
         state
@@ -135,9 +135,9 @@ impl Core {
         draft: &Arc<Draft>,
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
-        let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
+        let _node_reservation = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
         let turn_bytes = draft.permits.as_ref().map(|permits| permits.turn.node_bytes(state.root_bytes));
-        let turn_room = turn_bytes.map(|bytes| state.budget.nodes(bytes, &self.reports)).transpose()?;
+        let turn_reservation = turn_bytes.map(|bytes| state.budget.nodes(bytes, &self.reports)).transpose()?;
         // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
@@ -146,7 +146,12 @@ impl Core {
         state.next = caller_of(state.next.wrapping_add(1));
         state.entries.insert(
             op,
-            Entry { progress, _node_room, turn_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) },
+            Entry {
+                progress,
+                _node_reservation,
+                turn_reservation,
+                ..Entry::new(&self.ready, op, Arc::clone(draft))
+            },
         );
         Ok(op)
     }
@@ -164,7 +169,7 @@ impl Core {
         state.machine.handle(at, event);
         state.count_connected(was_up);
         if life != state.machine.life() {
-            (state.deferred.is_driver, state.deferred.is_session) = (true, true);
+            (state.deferred.wakes_driver, state.deferred.notifies_changes) = (true, true);
         }
         self.act(state);
     }
@@ -184,25 +189,25 @@ impl Core {
         // The next change wakes the session's task.
         let waker = Waker::from(Arc::clone(&self.ready));
         let mut cx = Context::from_waker(&waker);
-        // The clock is read before the poll: a pause between the two then makes `stood_at` too early, never too late.
+        // The clock is read before the poll: a pause between the two then makes `last_seen_up` too early, never too late.
         let at = now();
         while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
             self.changed(state, changed);
         }
         if state.machine.is_connected() && state.connection.is_some() {
-            state.stood_at = at;
+            state.last_seen_up = at;
         }
     }
 
     fn changed(self: &Arc<Self>, state: &mut State, changed: SessionState) {
-        state.deferred.is_session = true;
+        state.deferred.notifies_changes = true;
         if state.machine.is_connected() {
             state.epoch += 1;
             self.decide(state, Event::Connection(Connection::Down));
         }
         match changed {
             SessionState::SyncConnected => {
-                let since = state.stood_at;
+                let since = state.last_seen_up;
                 self.decide(state, Event::Connection(Connection::Up { since }));
             }
             // A read-only server cannot create lock nodes.
@@ -225,7 +230,7 @@ impl Core {
         if state.machine.is_attached() {
             state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
         }
-        (state.deferred.is_driver, state.deferred.is_session) = (true, true);
+        (state.deferred.wakes_driver, state.deferred.notifies_changes) = (true, true);
     }
 
     /// Begins a ZooKeeper session, the first or the next. `created`: a time before its creation; `None` for an attached
@@ -240,7 +245,7 @@ impl Core {
         let at = now();
         let (first, changes) = StateChanges::new(client.state_watcher());
         // A client that is not connected may have sent its request to reconnect at any time, so only time 0 is certain.
-        state.stood_at = if first == SessionState::SyncConnected { at } else { Moment::default() };
+        state.last_seen_up = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
         // The client may have lost the connection since it connected.
@@ -269,14 +274,14 @@ impl Core {
                     Action::Replace => {
                         // The requests in flight belong to a session that is not ours.
                         state.drop_flights();
-                        state.deferred.is_driver = true;
+                        state.deferred.wakes_driver = true;
                     }
                     // The session's task acts on the end itself: it reads `Life::Over`.
                     Action::End { .. } => {}
                 }
             }
         }
-        state.deferred.is_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
+        state.deferred.wakes_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
         state.count_cleanup(state.machine.deleting());
     }
 
@@ -285,19 +290,19 @@ impl Core {
         let op = ask.op().unwrap_or(SESSION);
         let acquisition = ask.acquisition();
         let czxid = acquisition.and_then(|op| state.machine.op(op)).map_or(0, |acquisition| acquisition.czxid.0);
-        let room = state.reserve_room(op, &ask);
-        if room.is_ok() {
+        let reservation = state.reserve(op, &ask);
+        if reservation.is_ok() {
             self.reports.requested(wire::name(&ask));
         }
         let entry = state.entries.entry(op).or_insert_with(|| Entry::new(&self.ready, op, Arc::default()));
-        let (mut answer, room) = match (room, &ask) {
+        let (mut answer, reservation) = match (reservation, &ask) {
             (Err(outcome), _) => (std::future::ready(outcome.into()).boxed(), None),
             (Ok(None), Ask::WatchOwn { path, name, .. }) => {
-                (wire::look(&client, &state.paths, *path, *name), None)
+                (wire::read_own(&client, &state.paths, *path, *name), None)
             }
-            (Ok(room), _) => {
-                let draft = entry.draft.of(acquisition);
-                (wire::send(&client, &mut state.paths, &ask, draft, czxid), room)
+            (Ok(reservation), _) => {
+                let draft = entry.draft.for_op(acquisition);
+                (wire::send(&client, &mut state.paths, &ask, draft, czxid), reservation)
             }
         };
         // Trust counts from the sending of a request, so the clock is read before the request is sent.
@@ -317,7 +322,7 @@ impl Core {
             generation,
             answer: Some(answer),
             is_missed: false,
-            room,
+            reservation,
         });
         if has_failed {
             state.wake(op);
@@ -326,7 +331,7 @@ impl Core {
 
     /// Fires the timers that are due. Returns when the task has to wake next: at the next deadline or the next beat.
     pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
-        let mut state = self.look();
+        let mut state = self.lock_current();
         if state.machine.next_deadline().is_some_and(|due| due <= now()) {
             self.decide(&mut state, Event::Timeout);
         }
@@ -338,7 +343,7 @@ impl Core {
     /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: also deletes the orphans.
     pub(crate) fn without_orphans(self: &Arc<Self>, path: &str, names: Vec<String>, deletes: bool) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
-        let mut state = self.look();
+        let mut state = self.lock_current();
         let path = state.number(path);
         let (mut stay, mut orphans) = (Vec::with_capacity(parsed.len()), Vec::new());
         for (name, text) in parsed {
@@ -354,11 +359,11 @@ impl Core {
         stay
     }
 
-    /// Reserves room for a watch on `node`, which is `parent` or its child, or enlarges `room`. Returns `false` if the name
+    /// Reserves room for a watch on `node`, which is `parent` or its child, or enlarges `reservation`. Returns `false` if the name
     /// is too long to be watched. A caller that already has room may exceed the limit a little for a longer name.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
-        room: &mut Option<Reservation>,
+        reservation: &mut Option<Reservation>,
         parent: &str,
         node: &str,
     ) -> Result<bool, Error> {
@@ -366,13 +371,13 @@ impl Core {
             return Ok(false);
         }
         let state = self.lock();
-        state.budget.watch(room, state.root_bytes + node.len(), &self.reports)?;
+        state.budget.watch(reservation, state.root_bytes + node.len(), &self.reports)?;
         Ok(true)
     }
 
     /// Notes that the client's runtime is gone, and wakes the session's task.
     pub(crate) fn found_runtime_gone(&self) {
         let mut state = self.lock();
-        (state.runtime_is_gone, state.deferred.is_driver) = (true, true);
+        (state.runtime_is_gone, state.deferred.wakes_driver) = (true, true);
     }
 }

@@ -23,8 +23,8 @@ pub(super) struct Deferred {
     pub(super) dropped: Vec<Entry>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
     pub(super) callers: Vec<Waker>,
-    pub(super) is_driver: bool,
-    pub(super) is_session: bool,
+    pub(super) wakes_driver: bool,
+    pub(super) notifies_changes: bool,
 }
 
 impl Deferred {
@@ -39,11 +39,11 @@ impl Deferred {
             dropped,
             listeners,
             callers,
-            is_driver: _,
-            is_session,
+            wakes_driver: _,
+            notifies_changes,
         } = self;
         let is_quiet = wakers.is_empty() && placed.is_empty() && changed.is_empty() && seen.is_empty();
-        is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !is_session
+        is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !notifies_changes
     }
 
     /// Does the deferred work. The lock must have been released.
@@ -57,8 +57,8 @@ impl Deferred {
             dropped,
             listeners,
             callers,
-            is_driver,
-            is_session,
+            wakes_driver,
+            notifies_changes,
         } = self;
         if !unread.is_empty() {
             ready.extend(unread);
@@ -75,10 +75,10 @@ impl Deferred {
         changed.iter().for_each(|(listener, state)| listener.changed(*state, are_many));
         seen.iter().for_each(|(listener, data)| listener.saw(data));
         wakers.into_iter().for_each(Wake::wake);
-        if is_driver {
+        if wakes_driver {
             ready.driver.notify_one();
         }
-        if is_session {
+        if notifies_changes {
             changes.send_replace(());
         }
         // Dropping the last reference to a hold closes its span, and dropping a waker runs user code, so both come last.

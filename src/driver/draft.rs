@@ -28,13 +28,13 @@ pub(crate) struct Permits {
 }
 
 impl Draft {
-    /// Returns the draft for an acquisition: this one, or that of its turn.
-    pub(super) fn of(self: &Arc<Self>, acquisition: Option<Op>) -> &Arc<Self> {
+    /// Returns the draft of the turn if `acquisition` is a turn, otherwise this draft.
+    pub(super) fn for_op(self: &Arc<Self>, acquisition: Option<Op>) -> &Arc<Self> {
         let turn = self.permits.as_ref().map(|permits| &permits.turn);
         turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
     }
 
-    /// Returns the bytes of all node paths, as the servers count them.
+    /// Returns the total length of the node paths in bytes, chroot included.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
         self.lengths().map(|bytes| root_bytes + bytes).sum()
     }

@@ -20,15 +20,15 @@ use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
 /// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. Other requests are sent again.
-const MOST_THROTTLED: u8 = 11;
+const MAX_THROTTLED: u8 = 11;
 /// After this many unknown errors in a row, deletes fail.
-const MOST_ODD: u8 = 50;
+const MAX_UNKNOWN_ERRORS: u8 = 50;
 
 /// The callbacks by which a hold follows its acquisition.
 pub(crate) trait HoldListener: Send + Sync {
-    /// Reports a new state, perhaps the end of the hold. `has_company`: other holds are lost with this one, and one warning
+    /// Reports a new state, perhaps the end of the hold. `is_one_of_several`: other holds are lost with this one, and one warning
     /// covers all of them.
-    fn changed(&self, state: HoldState, has_company: bool);
+    fn changed(&self, state: HoldState, is_one_of_several: bool);
 
     /// Returns the loss that the hold would log as a warning in this state.
     fn warns_of(&self, state: HoldState) -> Option<Loss>;
@@ -73,8 +73,8 @@ pub(super) struct Flight {
     pub(super) answer: Option<Answer>,
     /// Another reader has looked for the answer meanwhile, and must be woken if it is still pending.
     pub(super) is_missed: bool,
-    /// The reservation for the watch that the request sets, unless [`Entry::watch_room`] has it.
-    pub(super) room: Option<Reservation>,
+    /// The reservation for the watch that the request sets, unless [`Entry::watch_reservation`] has it.
+    pub(super) reservation: Option<Reservation>,
 }
 
 /// A watch whose event has not been read yet.
@@ -84,7 +84,7 @@ pub(super) struct Watching {
     pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
     /// When the wait behind a predecessor began; `None` once a quorum was asked about the long wait.
     pub(super) since: Option<Moment>,
-    pub(super) _room: Option<Reservation>,
+    pub(super) _reservation: Option<Reservation>,
 }
 
 /// A watch that has fired, and whether its node was deleted.
@@ -108,11 +108,11 @@ pub(super) struct Entry {
     /// The error with which it was refused.
     pub(super) refusal: Option<Error>,
     /// The reservation for its nodes, kept until this entry is dropped.
-    pub(super) _node_room: Option<Reservation>,
+    pub(super) _node_reservation: Option<Reservation>,
     /// The reservation for the node of its turn, kept while it queues.
-    pub(super) turn_room: Option<Reservation>,
+    pub(super) turn_reservation: Option<Reservation>,
     /// The reservation for the watch on its predecessor, kept while it queues.
-    pub(super) watch_room: Option<Reservation>,
+    pub(super) watch_reservation: Option<Reservation>,
     /// Its position was settled once, so it is no longer refused for lack of room.
     pub(super) has_waited: bool,
     /// How many times in a row each kind of request was throttled, or a delete met an unknown error.
@@ -182,9 +182,9 @@ impl Entry {
             progress: None,
             listener: None,
             refusal: None,
-            _node_room: None,
-            turn_room: None,
-            watch_room: None,
+            _node_reservation: None,
+            turn_reservation: None,
+            watch_reservation: None,
             has_waited: false,
             throttled: HashMap::new(),
             asked_back: Vec::new(),
@@ -249,8 +249,8 @@ impl Entry {
 
     /// Bounds retries: too many throttled answers or unknown errors in a row make the request fail.
     pub(super) fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
-        let is_odd = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
-        if !answered.is_throttled && !is_odd {
+        let is_unknown_error = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
+        if !answered.is_throttled && !is_unknown_error {
             self.throttled.remove(&discriminant(ask));
             if answered.outcome == Outcome::UnknownError && matches!(ask, Ask::List { .. }) {
                 answered.outcome = Outcome::Refused;
@@ -259,12 +259,13 @@ impl Entry {
         }
         let count = self.throttled.entry(discriminant(ask)).or_default();
         *count = count.saturating_add(1);
-        let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
+        let is_over = *count >= if is_unknown_error { MAX_UNKNOWN_ERRORS } else { MAX_THROTTLED };
         answered.outcome = match ask {
-            // Some servers have done such a request all the same, so the search for lost creates must go on.
+            // Some servers apply a create and still answer that they throttle it. So the create is not `Refused`: after an
+            // `UnknownError` the call fails as well, but the path is searched for the nodes.
             Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::UnknownError,
             Ask::Confirm { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
-            Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
+            Ask::Delete { .. } if is_over && is_unknown_error => Outcome::Refused,
             _ => Outcome::Unknown,
         };
     }

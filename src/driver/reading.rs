@@ -76,7 +76,7 @@ impl Core {
                 // Deferred work, such as waking callers, runs the user's code, which may block. So it is done before the
                 // listing is taken: other readers wait while a listing is taken.
                 drop(state);
-                state = self.look();
+                state = self.lock_current();
             }
             let generation = state.generation;
             let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);
@@ -84,7 +84,7 @@ impl Core {
             let mut listing = Taken { core: self, op, generation, sent, answer: Some(answer) };
             drop(state);
             let polled = listing.poll(&mut Context::from_waker(&waker));
-            state = self.look();
+            state = self.lock_current();
             let answer = listing.answer.take();
             let Poll::Ready(answered) = polled else {
                 answer.into_iter().for_each(|answer| listing.put_back(&mut state, answer));
@@ -110,13 +110,13 @@ impl Core {
     }
 
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
-        let Flight { ask, sent, epoch, generation, room, .. } = flight;
+        let Flight { ask, sent, epoch, generation, reservation, .. } = flight;
         self.connection(state);
         state.runtime_is_gone |= answered.runtime_is_gone;
-        state.deferred.is_driver |= state.runtime_is_gone;
+        state.deferred.wakes_driver |= state.runtime_is_gone;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
-            self.read_creates(state, *path, sent);
+            self.read_creates(state, *path);
         }
         if generation != state.generation {
             return;
@@ -179,19 +179,18 @@ impl Core {
             (_, listener, _) => state.deferred.listeners.extend(listener),
         }
         if let Some(watcher) = answered.watcher {
-            state.watch(&ask, watcher, room);
+            state.watch(&ask, watcher, reservation);
         }
         let is_stale = epoch != state.epoch;
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
-    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share the listing. These
-    /// answers have come, but their callers may not have read them. Until then an acquisition does not know its node, and
-    /// the listing would give it no position.
-    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
+    /// Reads the answers to creates that have come, for all acquisitions that share the listing. Their callers may not have
+    /// read them. Until then an acquisition does not know its node, and the listing would give it no position. A create that
+    /// was sent after the listing does no harm: its node is not in the listing, so the machine asks for it.
+    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path) {
         // An older delete of the same acquisition may come before the create, so its answer is read, too.
-        let is_create =
-            |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
+        let is_create = |first: &Flight| matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
         for op in state.machine.listed_for(path) {
             let next = |state: &mut State| {
                 let entry = state.entries.get_mut(&caller_of(op))?;
@@ -208,7 +207,7 @@ impl Core {
         let ready = self.ready.take();
         let has_any = !ready.is_empty();
         for op in ready {
-            self.read(self.look(), op, Reader::Driver).forget(op);
+            self.read(self.lock_current(), op, Reader::Driver).forget(op);
         }
         has_any
     }
@@ -223,7 +222,7 @@ impl Core {
         let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
         drop(state);
         let has_any = !late.is_empty();
-        late.into_iter().for_each(|op| drop(self.read(self.look(), op, Reader::Driver)));
+        late.into_iter().for_each(|op| drop(self.read(self.lock_current(), op, Reader::Driver)));
         has_any
     }
 }

@@ -79,7 +79,7 @@ pub(crate) struct State {
     pub(crate) connection: Option<StateChanges>,
     /// When the connection was last seen up. The clock was read before that look, so any request to reconnect was sent
     /// later.
-    pub(super) stood_at: Moment,
+    pub(super) last_seen_up: Moment,
     pub(super) entries: HashMap<Op, Entry>,
     pub(super) next: Op,
     /// The acquisition whose caller is reading its answers now, and so is not woken.
@@ -199,7 +199,7 @@ impl State {
             self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
             self.deferred.dropped.push(entry);
         }
-        (self.deferred.is_driver, self.deferred.is_session) = (true, true);
+        (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
     /// Sets the waker of an acquisition's caller. From now on the caller is woken, not the driver.
@@ -287,7 +287,7 @@ impl State {
 
     /// Notes that the servers refuse the credentials for a new session.
     pub(super) fn credentials_are_refused(&mut self) {
-        self.deferred.is_session |= !std::mem::replace(&mut self.is_refused, true);
+        self.deferred.notifies_changes |= !std::mem::replace(&mut self.is_refused, true);
     }
 
     /// Drops everything that keeps the ZooKeeper session open, except the client. The caller must drop the client after
@@ -304,7 +304,7 @@ impl State {
         self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
         self.machine.stop();
         self.count_cleanup(0);
-        self.deferred.is_session = true;
+        self.deferred.notifies_changes = true;
     }
 
     /// Drops the requests and watches of the ZooKeeper session, and the entries of acquisitions that the machine no longer
@@ -336,7 +336,7 @@ impl State {
         let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
             // The acquisition is out of the queue, so it needs no room for a watch on a predecessor or for a turn.
-            (entry.watch_room, entry.turn_room) = (None, None);
+            (entry.watch_reservation, entry.turn_reservation) = (None, None);
         }
         match (self.listener(op), self.machine.state(now(), op)) {
             (Some(listener), Some(state)) => self.deferred.changed.push((listener, state)),
@@ -361,7 +361,7 @@ impl State {
         self.entries.get(&op)?.listener.as_ref()?.upgrade()
     }
 
-    pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Reservation>) {
+    pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, reservation: Option<Reservation>) {
         // The client's watcher panics if the client's runtime is dropped meanwhile. Then `fires` never resolves.
         let fires = AssertUnwindSafe(watcher.changed()).catch_unwind().then(async |event| match event {
             Ok(event) => event.event_type == EventType::NodeDeleted,
@@ -376,7 +376,7 @@ impl State {
         };
         if let Some(entry) = self.entries.get_mut(&op) {
             let since = matches!(watch, Watch::Predecessor(..)).then(now);
-            entry.watches.push(Watching { watch, fires, since, _room: room });
+            entry.watches.push(Watching { watch, fires, since, _reservation: reservation });
             // The watch wakes the acquisition only after it has been polled once.
             self.wake(op);
         }
@@ -400,7 +400,7 @@ impl State {
 
     /// Reserves room for the watch that an ask sets. Room for a predecessor's watch goes into the entry and is not returned.
     /// On `Err` the request must not be sent: the error is its outcome.
-    pub(super) fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
+    pub(super) fn reserve(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
         let bytes = self.watch_bytes(ask);
         match ask {
             Ask::Watch { path, .. } => {
@@ -410,9 +410,9 @@ impl State {
                 };
                 // Reserve enough for a name as long as the waiter's own, so that the next predecessor rarely needs more.
                 let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
-                match self.budget.watch(&mut entry.watch_room, bytes, &self.reports) {
+                match self.budget.watch(&mut entry.watch_reservation, bytes, &self.reports) {
                     Ok(()) => Ok(None),
-                    Err(full) if entry.watch_room.is_none() && !entry.has_waited => {
+                    Err(full) if entry.watch_reservation.is_none() && !entry.has_waited => {
                         entry.refusal = Some(full);
                         Err(Outcome::NoWatchRoom)
                     }

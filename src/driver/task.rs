@@ -47,7 +47,7 @@ impl Task {
                 core.report(|| tracing::trace!("keeper is woken"));
             }
             let (life, runtime_is_gone, is_replaced, beat) = {
-                let mut state = core.look();
+                let mut state = core.lock_current();
                 let beat = beats.beat(&core, &mut state);
                 (state.machine.life(), state.runtime_is_gone, state.is_replaced(), beat)
             };

@@ -22,7 +22,7 @@ use crate::machine::{Ask, Name, Outcome, Path};
 /// The largest request that we send, in bytes. A server takes 1 MiB by default (`jute.maxbuffer`), with headers.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 
-/// The action in the error of a create that the servers throttle.
+/// The `action` of the `Error::Client` with which a create fails that the servers throttle.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
 /// The answer to a request: the outcome for the machine, and what the driver and the caller need in addition.
@@ -123,11 +123,11 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         nodes.iter().map(|(path, name)| names::own(&paths.text(*path), *name)).collect()
     };
     match ask {
-        Ask::Create { guid, spec, counts, makes, .. } => {
+        Ask::Create { guid, spec, counts, creates_parents, .. } => {
             paths.nonce = names::nonce(*guid);
             let turns = spec.admission.turn().map(|path| paths.text(*path));
             let create = Create::new(client, paths, *guid, (*counts, turns), draft);
-            if *makes { create.make().boxed() } else { create.run().boxed() }
+            if *creates_parents { create.with_parents().boxed() } else { create.without_parents().boxed() }
         }
         Ask::List { path, watches, .. } => {
             let (czxids, path) = (paths.czxids(*path), paths.text(*path));
@@ -186,7 +186,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
 }
 
 /// Reads our own node when there is no room to watch it. The outcome is as if the server had refused the watch.
-pub(super) fn look(client: &Arc<Client>, paths: &Paths, path: Path, name: Name) -> Answer {
+pub(super) fn read_own(client: &Arc<Client>, paths: &Paths, path: Path, name: Name) -> Answer {
     let (client, node) = (Arc::clone(client), names::own(&paths.text(path), name));
     let seen = |(data, _)| Answered { data: Some(data), ..Outcome::Refused.into() };
     async move { client.get_data(&node).await.map_or_else(Answered::unanswered, seen) }.boxed()
@@ -378,7 +378,7 @@ async fn list_own(client: &Client) -> Answered {
     match client.list_ephemerals("/").await {
         Ok(nodes) => {
             let names = nodes.iter().filter_map(|node| names::parse(node.rsplit_once('/')?.1));
-            Outcome::Names { names: names.collect(), other_children: 0, is_empty: false }.into()
+            Outcome::Names { names: names.collect(), other_children: 0, has_no_data: false }.into()
         }
         Err(error) => Answered::unanswered(error),
     }
@@ -402,7 +402,7 @@ impl List {
             let answer = self.client.get_children(&self.path).await;
             answer.map(|(children, stat)| (children, stat.data_length == 0, None))
         };
-        let (children, is_empty, watcher) = match answer {
+        let (children, has_no_data, watcher) = match answer {
             Ok(found) => found,
             Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
         };
@@ -416,7 +416,7 @@ impl List {
             return *failed;
         }
         let texts = Texts::new(contenders, &locked(&self.czxids));
-        let outcome = Outcome::Names { names: Arc::clone(&texts.names), other_children, is_empty };
+        let outcome = Outcome::Names { names: Arc::clone(&texts.names), other_children, has_no_data };
         Answered { watcher, texts: Some(texts), ..outcome.into() }
     }
 

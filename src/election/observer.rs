@@ -57,7 +57,7 @@ struct View {
 #[derive(Default)]
 struct Standing {
     session: Option<SessionId>,
-    room: Option<Reservation>,
+    reservation: Option<Reservation>,
     fired: Option<BoxFuture<'static, Result<(), Interrupt>>>,
 }
 
@@ -158,7 +158,7 @@ impl View {
         if standing.session != Some(zk.id()) {
             *standing = Standing { session: Some(zk.id()), ..Standing::default() };
         }
-        self.core().reserve_watch(&mut standing.room, parent, node)
+        self.core().reserve_watch(&mut standing.reservation, parent, node)
     }
 
     /// Waits until the watch fires; forever if there is none. Dropping the future does not drop the watch.

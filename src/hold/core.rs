@@ -64,15 +64,15 @@ impl HoldCore {
         self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none())
     }
 
-    /// Records an end that the owner did not ask for, and reports it. `has_company`: other holds are lost at the same time.
-    fn note_loss(&self, end: HoldState, has_company: bool) {
+    /// Records an end that the owner did not ask for, and reports it. `is_one_of_several`: other holds are lost at the same time.
+    fn note_loss(&self, end: HoldState, is_one_of_several: bool) {
         let warns_of = self.warns_of(end);
         if !self.note_end(end) {
             return;
         }
         let (path, token, seen) = (self.path.clone(), self.token, Arc::clone(&self.seen));
         match warns_of {
-            Some(loss) if has_company => self.driver.reports.push(move || {
+            Some(loss) if is_one_of_several => self.driver.reports.push(move || {
                 tracing::debug!(parent: &seen.span, %path, %token, %loss, "lock is lost with others");
             }),
             Some(loss) => self.driver.reports.push(move || {
@@ -203,8 +203,12 @@ impl HoldCore {
 }
 
 impl HoldListener for HoldCore {
-    fn changed(&self, state: HoldState, has_company: bool) {
-        if state.ended().is_some() { self.note_loss(state, has_company) } else { self.end.send_modify(|_| {}) }
+    fn changed(&self, state: HoldState, is_one_of_several: bool) {
+        if state.ended().is_some() {
+            self.note_loss(state, is_one_of_several)
+        } else {
+            self.end.send_modify(|_| {})
+        }
     }
 
     fn warns_of(&self, state: HoldState) -> Option<Loss> {
@@ -226,7 +230,7 @@ impl HoldCore {
             return end;
         }
         // Handles the answers and events that have already arrived.
-        let mut state = self.driver.read(self.driver.look(), self.op, Reader::Driver);
+        let mut state = self.driver.read(self.driver.lock_current(), self.op, Reader::Driver);
         let at = now();
         self.driver.end_hold(&mut state, self.op, at);
         let found = state.machine.state(at, self.op).unwrap_or(HoldState::Lost(Loss::Expired));

@@ -97,7 +97,8 @@ impl<G> Future for Waiting<G> {
     }
 }
 
-/// Returns a hold that was granted before it was awaited, or queues again if its session has ended since.
+/// Resolves a `Waiting` whose lock was granted during `enqueue`. Returns the hold if it is still held. Queues again if its
+/// session, or the trust in it, has ended since. Any other loss is an error.
 async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
     match hold.state().loss() {
         None => Ok(hold),

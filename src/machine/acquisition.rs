@@ -51,11 +51,12 @@ pub(crate) struct Acquisition {
     pub(crate) queues: Vec<Queue>,
     /// The acquisitions that follow one of these nodes, each with the path.
     pub(crate) followers: Vec<(Op, Path)>,
-    /// How many creates were sent. Each create has its own guids, so a lost create's node is never mistaken for a later
-    /// one.
+    /// How many guids were given out in this ZooKeeper session: to creates of this acquisition and of its turns, and to
+    /// downgrades. So the node of a lost create is never mistaken for that of a later one. Always 0 in a turn, which counts
+    /// in its caller.
     pub(crate) attempt: u16,
     /// Whether a path was missing, so that the next create also creates missing parents.
-    pub(crate) makes: bool,
+    pub(crate) creates_parents: bool,
     /// How many creates in a row were lost and may themselves have made the server close the connection.
     pub(crate) lost: u8,
     /// The czxid of the nodes, 0 if unknown. The fencing token is made from it at the grant. After a downgrade the
@@ -174,7 +175,7 @@ impl Acquisition {
             queues: spec.queues.iter().map(|(path, kind)| Queue::new(*path, *kind)).collect(),
             followers: Vec::new(),
             attempt: 0,
-            makes: false,
+            creates_parents: false,
             lost: 0,
             czxid: Untracked(0),
             change: Change::None,
@@ -186,7 +187,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the phase of an acquisition before its create.
+    /// Returns the phase in which an acquisition begins, or begins again. A `try` peeks first.
     pub(crate) fn initial_phase(&self) -> Phase {
         if self.spec.waits { Phase::Creating } else { Phase::Peeking }
     }
@@ -268,8 +269,8 @@ impl<T: Trust> Machine<T> {
         let may_count = |path| self.paths.get(path).is_some_and(PathState::may_count);
         let spec = Arc::clone(acquisition.in_turn.as_ref().unwrap_or(&acquisition.spec));
         let mut paths = spec.queues.iter().map(|(path, _)| path).chain(spec.admission.turn());
-        let makes = acquisition.makes;
-        let counts = !makes && spec.may_count && paths.all(may_count);
+        let creates_parents = acquisition.creates_parents;
+        let counts = !creates_parents && spec.may_count && paths.all(may_count);
         if acquisition.is_in_one_request() && !counts {
             return self.take_turn(now, op);
         }
@@ -283,8 +284,8 @@ impl<T: Trust> Machine<T> {
             // A listing that was sent before does not show these nodes, and may not show the path.
             state.forget(op);
         }
-        self.send(Ask::Create { op, guid, spec, counts, makes });
-        if !counts && !makes {
+        self.send(Ask::Create { op, guid, spec, counts, creates_parents });
+        if !counts && !creates_parents {
             self.request_listings(op);
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct PathState {
     /// The watch on the path's children. Waiters for permits use it.
     pub(crate) watch: WatchState,
     /// Whether the path was seen to have no data, over this connection.
-    pub(crate) is_empty: bool,
+    pub(crate) has_no_data: bool,
     /// Whether the last acquisition found other contenders.
     pub(crate) is_contended: bool,
     /// Whether the server refused to set the path's data.
@@ -84,7 +84,7 @@ impl PathState {
     /// Returns whether the next create may write the path's data, so that its answer counts the children and can grant
     /// the lock.
     pub(crate) fn may_count(&self) -> bool {
-        self.is_empty && !self.is_contended && !self.is_refused
+        self.has_no_data && !self.is_contended && !self.is_refused
     }
 }
 
@@ -156,18 +156,18 @@ impl<T: Trust> Machine<T> {
             }
         }
         let Some(ActiveListing { ops, search }) = state.listing.take() else { return };
-        let (names, other_children, is_empty) = match outcome {
+        let (names, other_children, has_no_data) = match outcome {
             // An answer over an earlier connection may not show what requests over this one have done.
             _ if is_stale || outcome == Outcome::Unknown => return self.retry_listing(now, path, ops, search),
-            Outcome::Names { names, other_children, is_empty } => (names, other_children, is_empty),
+            Outcome::Names { names, other_children, has_no_data } => (names, other_children, has_no_data),
             Outcome::NoNode => {
                 for op in &ops {
                     self.ops
                         .get_mut(op)
                         .into_iter()
-                        .for_each(|acquisition| acquisition.makes |= acquisition.node == Node::None);
+                        .for_each(|acquisition| acquisition.creates_parents |= acquisition.node == Node::None);
                 }
-                (Listing::default(), 0, state.is_empty)
+                (Listing::default(), 0, state.has_no_data)
             }
             outcome => {
                 for op in ops {
@@ -184,7 +184,7 @@ impl<T: Trust> Machine<T> {
                 return self.send_listing(path);
             }
         };
-        state.is_empty = is_empty;
+        state.has_no_data = has_no_data;
         if search == OrphanSearch::Due {
             self.search_again_later(now, path);
         }
@@ -288,7 +288,7 @@ impl<T: Trust> Machine<T> {
     /// acquisition uses.
     pub(crate) fn fallback_poll(&mut self, now: Moment) {
         self.schedule_fallback_poll(now);
-        self.paths.values_mut().for_each(|state| state.is_empty = false);
+        self.paths.values_mut().for_each(|state| state.has_no_data = false);
         self.delete_refused();
         if self.has_nodes() {
             self.list_own();

@@ -105,7 +105,7 @@ impl<'a> Order<'a> {
     }
 
     /// Returns the index of a node. Near the wrap, a binary search by number may miss it.
-    pub(crate) fn place_of(&self, own: Name) -> Option<usize> {
+    pub(crate) fn index_of(&self, own: Name) -> Option<usize> {
         let found = self.names.binary_search_by(|name| precedes(name.number, own.number));
         let at = found.ok().filter(|at| self.names.get(*at) == Some(&own));
         at.or_else(|| self.names.iter().position(|name| *name == own))

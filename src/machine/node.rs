@@ -141,10 +141,10 @@ impl<T: Trust> Machine<T> {
             let state = self.create_answered(*path);
             if let Some(granted) = granted.filter(|_| is_fresh) {
                 // The transaction has set the path's data to empty, or created the path.
-                (state.is_empty, state.is_contended) = (true, !granted);
+                (state.has_no_data, state.is_contended) = (true, !granted);
             }
             state.is_refused |= outcome == Outcome::DataRefused;
-            state.is_empty &= outcome != Outcome::NoNode;
+            state.has_no_data &= outcome != Outcome::NoNode;
         }
         // The nodes may appear later, so search for them.
         if matches!(outcome, Outcome::Unknown | Outcome::LostByCreate | Outcome::UnknownError) {
@@ -156,7 +156,7 @@ impl<T: Trust> Machine<T> {
                 for (queue, name) in acquisition.queues.iter_mut().zip(names.iter()) {
                     queue.name = Some(*name);
                 }
-                (acquisition.node, acquisition.czxid, acquisition.lost, acquisition.makes) =
+                (acquisition.node, acquisition.czxid, acquisition.lost, acquisition.creates_parents) =
                     (Node::There, Untracked(czxid), 0, false);
                 acquisition.phase = Phase::Waiting;
                 match granted {
@@ -183,7 +183,7 @@ impl<T: Trust> Machine<T> {
             // A path is missing, so its children cannot be counted.
             (Outcome::NoNode, Some(acquisition)) if acquisition.is_in_one_request() => self.take_turn(now, op),
             (Outcome::NoNode, Some(acquisition)) => {
-                (acquisition.node, acquisition.makes) = (Node::None, true);
+                (acquisition.node, acquisition.creates_parents) = (Node::None, true);
                 self.send_create(now, op);
             }
             _ => self.finish(now, op, End::Refused),

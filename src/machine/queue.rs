@@ -122,7 +122,7 @@ impl<T: Trust> Machine<T> {
         let Some(Queue { path, kind, name: Some(own), position, .. }) = acquisition.queues.get(at).cloned() else {
             return;
         };
-        let Some(place) = order.place_of(own) else {
+        let Some(place) = order.index_of(own) else {
             if matches!(acquisition.phase, Phase::Held | Phase::Waiting) {
                 self.confirm(now, op, false);
             }

@@ -88,7 +88,7 @@ impl<T: Trust> Machine<T> {
                     }
                 }
                 // Another client may write data to a path while we are disconnected.
-                self.paths.values_mut().for_each(|state| state.is_empty = false);
+                self.paths.values_mut().for_each(|state| state.has_no_data = false);
             }
             Connection::Up { since } if matches!(self.life, Life::Open | Life::Draining | Life::Closing) => {
                 self.is_up = true;

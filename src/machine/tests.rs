@@ -56,7 +56,7 @@ impl Session {
         };
         let name = Name { number: 3, guid: *guid, kind: Kind::Write };
         self.answer(create, created(name, Some(7)));
-        self.answer(list, Outcome::Names { names: [name].into(), other_children: 0, is_empty: true });
+        self.answer(list, Outcome::Names { names: [name].into(), other_children: 0, has_no_data: true });
         assert_eq!(self.0.state(NOW, WRITER), Some(HoldState::Held));
         name
     }
@@ -68,7 +68,7 @@ impl Session {
 
 /// Returns the answer to a listing of the session's nodes.
 fn owned(names: &[Name]) -> Outcome {
-    Outcome::Names { names: names.into(), other_children: 0, is_empty: false }
+    Outcome::Names { names: names.into(), other_children: 0, has_no_data: false }
 }
 
 fn created(name: Name, owner: Option<u64>) -> Outcome {
@@ -236,8 +236,8 @@ fn event_that_is_no_deletion_gives_no_turn() {
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let (ahead, own) = (Name { number: 1, guid: 4, kind: Kind::Lock }, Name { number: 2, guid, kind: Kind::Lock });
     session.answer(&sent[0], created(own, Some(7)));
-    for ask in
-        session.answer(&sent[1], Outcome::Names { names: [ahead, own].into(), other_children: 0, is_empty: true })
+    for ask in session
+        .answer(&sent[1], Outcome::Names { names: [ahead, own].into(), other_children: 0, has_no_data: true })
     {
         session.answer(&ask, Outcome::Stat { owner: 8 });
     }
@@ -261,7 +261,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
             let list = sent.iter().find(|ask| matches!(ask, Ask::List { path: its, .. } if *its == path));
             let ahead = (1..=ahead).map(|number| Name { number, guid: 4, kind });
             let names = ahead.chain([own]).collect();
-            let outcome = Outcome::Names { names, other_children: 0, is_empty: true };
+            let outcome = Outcome::Names { names, other_children: 0, has_no_data: true };
             let ask = list.expect("it lists").clone();
             session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
             let is_placed = session.0.actions().any(|action| action == Action::Placed(WRITER));
@@ -296,7 +296,7 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
         let search: Vec<Ask> = sent.iter().filter(of_path).cloned().collect();
         let [barrier, list] = search.as_slice() else { panic!("{sent:?}") };
         assert_eq!(session.answer(barrier, Outcome::Done), []);
-        sent = session.answer(list, Outcome::Names { names: [].into(), other_children: 0, is_empty: true });
+        sent = session.answer(list, Outcome::Names { names: [].into(), other_children: 0, has_no_data: true });
     }
     assert_eq!(session.phase(), Some(Phase::Over(End::Unanswered)));
 }

@@ -175,15 +175,15 @@ impl Ledger {
         let gains = |by: u64| self.relays().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
         // Wait a little for an exchange whose gain is worth a write. Writing for each small gain would take too many
         // writes.
-        if let Some((_, ride)) = gains(self.timeout / 6)
-            && ride <= spare.plus(self.timeout / 64)
+        if let Some((_, counts)) = gains(self.timeout / 6)
+            && counts <= spare.plus(self.timeout / 64)
         {
-            return ride.max(spare);
+            return counts.max(spare);
         }
-        if let Some((_, ride)) = gains(self.timeout / 16)
-            && ride <= latest
+        if let Some((_, counts)) = gains(self.timeout / 16)
+            && counts <= latest
         {
-            return ride.max(spare);
+            return counts.max(spare);
         }
         if first <= latest {
             return latest.max(self.newest_write.plus(self.timeout / 24));
@@ -216,9 +216,9 @@ impl Trust for Ledger {
         }
         if by_quorum {
             self.newest_write = self.newest_write.max(now);
-            let ride = self.relay();
+            let relay = self.relay();
             while let Some((first, _)) =
-                self.candidates.front().filter(|(_, answered)| answered.plus(ride) <= sent)
+                self.candidates.front().filter(|(_, answered)| answered.plus(relay) <= sent)
             {
                 self.until = self.until.max(first.plus(self.timeout));
                 self.candidates.pop_front();

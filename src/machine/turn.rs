@@ -53,7 +53,8 @@ impl<T: Trust> Machine<T> {
         // While the turn waited, a revocation request may have been written to its node. So the node is watched as soon
         // as the turn is granted.
         self.ops.get_mut(&turn).into_iter().for_each(|acquisition| acquisition.age = 2);
-        // If permits are free, the owner of the turn is about to acquire them, so a `try` waits a little for its turn.
+        // The owner of a turn gives it up when it has its permits. If enough are free, that is soon, so a `try` waits a
+        // little for its turn before it ends as contended.
         if self.ops.get(&op).is_some_and(|acquisition| !acquisition.spec.waits) {
             self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
         }

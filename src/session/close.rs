@@ -115,10 +115,10 @@ impl Session {
         let core = self.core();
         core.handle(&mut core.lock(), Event::Drain);
         // The machine closes the session when the last hold has ended.
-        let ended = until(&core.changes, || (core.look().machine.life() != Life::Draining).then_some(()));
+        let ended = until(&core.changes, || (core.lock_current().machine.life() != Life::Draining).then_some(()));
         let _ = tokio::time::timeout(limit, ended).await;
         let cut_off = {
-            let mut state = core.look();
+            let mut state = core.lock_current();
             let cut_off = if state.machine.life() == Life::Draining { state.hold_count() } else { 0 };
             close(core, &mut state);
             cut_off

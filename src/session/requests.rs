@@ -128,12 +128,12 @@ impl Zk {
     /// event may be lost.
     pub(crate) async fn retry_listing(&self, is_watched: bool) {
         let slow = Duration::from_micros(fallback_interval(nonce()));
-        sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).look() }).await;
+        sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).listing_interval() }).await;
     }
 
     /// Returns whether requests can be sent. Fails if the session is over, or being closed.
     pub(crate) fn is_connected(&self) -> Result<bool, Interrupt> {
-        let state = self.core.look();
+        let state = self.core.lock_current();
         let is_present = state.generation == self.generation && is_open(&state);
         if is_present { Ok(state.machine.is_connected()) } else { Err(Interrupt::SessionOver) }
     }
@@ -205,7 +205,8 @@ pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut()
 }
 
 impl Session {
-    /// Makes an attempt, and makes it again in the next ZooKeeper session whenever its session ends first.
+    /// Runs `make` in the current ZooKeeper session. If that session ends before `make` has finished, runs it again in the
+    /// next one.
     pub(crate) async fn attempt<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
@@ -233,7 +234,7 @@ impl Session {
     async fn zk(&self) -> Result<Zk> {
         let core = self.core();
         until(&core.changes, || {
-            let state = core.look();
+            let state = core.lock_current();
             if state.error.is_none() && !matches!(state.machine.life(), Life::Closing | Life::Over) {
                 return Zk::present(core, &state).map(Ok);
             }
@@ -300,7 +301,7 @@ impl Session {
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         // Resolves when the session is over, or without a connection.
         let disconnected = until(&self.core().changes, || {
-            let state = self.core().look();
+            let state = self.core().lock_current();
             (!is_open(&state) || !state.machine.is_connected()).then_some(())
         });
         let answered = async {
@@ -316,7 +317,7 @@ impl Session {
 
     /// Returns the error of a request that was not answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        let is_up = self.core().look().machine.is_connected();
+        let is_up = self.core().lock_current().machine.is_connected();
         let servers = self.inner.servers.as_ref().filter(|_| !is_up);
         let why = if is_up { Unanswered::TimeLimit } else { Unanswered::Servers };
         let failures = servers.map_or_else(Vec::new, |servers| servers.failures());

@@ -143,7 +143,7 @@ async fn changed(core: Arc<Core>, last: Option<SessionState>) -> SessionState {
 }
 
 fn present(core: &Arc<Core>) -> SessionState {
-    let state = core.look();
+    let state = core.lock_current();
     match state.machine.life() {
         Life::Open | Life::Draining if state.machine.is_connected() => {
             SessionState::Connected(SessionId(state.machine.session_id().cast_signed()))

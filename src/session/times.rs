@@ -12,7 +12,7 @@ impl Times {
     }
 
     /// The interval of listings where no watch is set.
-    pub(crate) fn look(self) -> Duration {
+    pub(crate) fn listing_interval(self) -> Duration {
         self.0 / 3
     }
 
@@ -21,16 +21,17 @@ impl Times {
         self.0 / 8
     }
 
-    // A close takes at most *T*. Until *T*/4, nodes are deleted one by one; see `Machine::close`.
+    // A close takes at most *T*. In the first *T*/4 the machine deletes the nodes; see `Machine::close`. Then, or as soon as
+    // all nodes are gone, the ZooKeeper session is ended, and the servers delete any nodes that are left.
 
-    /// The time after the start of a close by which kept nodes must be deleted and a quorum must have answered.
+    /// How long after its start a close stops waiting for kept nodes (see `Session::keeping`) to be deleted, and for a quorum
+    /// to answer a check.
     pub(crate) fn close_answered(self) -> Duration {
         self.0 * 3 / 8
     }
 
-    /// How long to wait for the end of the session once a quorum has answered. If the session does not end, a clone of the
+    /// How long to wait for the end of the session once a quorum has answered. If it has not ended by then, a clone of the
     /// client keeps it open.
-    /// keeps it.
     pub(crate) fn close_kept(self) -> Duration {
         self.0 / 3
     }

@@ -74,12 +74,12 @@ impl Create {
     }
 
     /// Creates the nodes alone. The outcome is [`Outcome::NoNode`] if a path is missing.
-    pub(super) async fn run(self) -> Answered {
+    pub(super) async fn without_parents(self) -> Answered {
         self.create(&[]).await
     }
 
     /// Creates the nodes and their missing parents.
-    pub(super) async fn make(self) -> Answered {
+    pub(super) async fn with_parents(self) -> Answered {
         for _ in 0..MAX_ROUNDS {
             let answered = match self.missing().await {
                 Ok(missing) => self.create(&missing).await,

@@ -16,7 +16,7 @@ fn foreign(number: i32) -> Name {
 }
 
 fn listing(names: &[Name]) -> Outcome {
-    Outcome::Names { names: names.into(), other_children: 0, is_empty: true }
+    Outcome::Names { names: names.into(), other_children: 0, has_no_data: true }
 }
 
 /// Returns the first of these requests that is wanted.
@@ -99,7 +99,7 @@ fn listing_over_another_connection_is_not_judged() {
     let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
     session.reconnect();
     session.answer_late(&list(&sent), listing(&[own]));
-    assert!(!session.0.paths[&0].is_empty, "a create would write the data of the path");
+    assert!(!session.0.paths[&0].has_no_data, "a create would write the data of the path");
     assert_eq!(session.position(FIRST), Position::Unknown);
 }
 
@@ -140,7 +140,7 @@ fn permits_granted_by_count_overtake_no_turn() {
     for (turns, stage) in [(0, Phase::Held), (1, Phase::Turning)] {
         let mut session = Session::new();
         for path in [0, 1] {
-            session.0.paths.entry(path).or_default().is_empty = true;
+            session.0.paths.entry(path).or_default().has_no_data = true;
         }
         let admission = Admission::Permits { limit: 3, turn: Some(1) };
         let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
@@ -528,14 +528,14 @@ fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
 #[test]
 fn count_over_another_connection_does_not_show_that_the_path_is_empty() {
     let mut session = Session::new();
-    session.0.paths.entry(0).or_default().is_empty = true;
+    session.0.paths.entry(0).or_default().has_no_data = true;
     let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
     let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     session.reconnect();
     let names = [Name { number: 3, guid: *guid, kind: Kind::Lock }].into();
     let counted = Some(Counted { others: 0, turns: 0 });
     session.answer_late(create, Outcome::Created { names, czxid: 5, owner: Some(7), counted });
-    assert!(!session.0.paths[&0].is_empty);
+    assert!(!session.0.paths[&0].has_no_data);
 }
 
 /// The follower's node may have been deleted by hand since.

@@ -301,10 +301,10 @@ fn trust_ends_before_the_leader_may_end_the_session() {
     for seed in 0..2_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let breaks = random.u64(T..4 * T);
-        let ride = random.u64(1..=T / 3);
+        let interval = random.u64(1..=T / 3);
         let mut pings: Vec<u64> = vec![0];
         while pings[pings.len() - 1] < breaks {
-            pings.push(pings[pings.len() - 1] + random.u64(1..=ride));
+            pings.push(pings[pings.len() - 1] + random.u64(1..=interval));
         }
         // With each answer to a ping, the leader hears of all earlier touches.
         let mut ledger = ledger();

@@ -113,7 +113,7 @@ pub(crate) struct Client<T> {
     /// The connection has changed, and its driver has not looked.
     pub(crate) is_news: bool,
     /// When its driver last saw the connection stand.
-    pub(crate) stood_at: Moment,
+    pub(crate) last_seen_up: Moment,
     /// Requests of a lost connection that may be applied yet, and their sessions.
     pub(crate) ghosts: VecDeque<(Ask, u64)>,
     /// And the transaction that created the node, or before which a path was read.
@@ -139,7 +139,7 @@ impl<T: Trust> Client<T> {
             mail: Vec::new(),
             epoch: 0,
             is_news: false,
-            stood_at: Moment(0),
+            last_seen_up: Moment(0),
             ghosts: VecDeque::new(),
             watches: Vec::new(),
             users,
@@ -201,7 +201,7 @@ impl<T: Trust> Client<T> {
         self.flight.clear();
         self.mail.clear();
         self.watches.clear();
-        self.stood_at = Moment(0);
+        self.last_seen_up = Moment(0);
         self.alive.forget();
     }
 
@@ -225,7 +225,7 @@ impl<T: Trust> Client<T> {
     /// Its driver looks at the connection.
     pub(crate) fn look(&mut self, now: Moment) {
         if self.is_up && self.machine.is_up && !self.is_news {
-            self.stood_at = now;
+            self.last_seen_up = now;
         }
     }
 

@@ -119,7 +119,7 @@ impl Log {
                 let there = self.nodes.iter().filter(|node| node.path == path && node.stands_at(seen));
                 let mut names: Vec<Name> = there.map(|node| node.name).collect();
                 names.sort_unstable();
-                Outcome::Names { names: names.into(), other_children: 0, is_empty: true }
+                Outcome::Names { names: names.into(), other_children: 0, has_no_data: true }
             }
             Ask::Watch { path, name, .. } | Ask::WatchOwn { path, name, .. } => {
                 let node = self.find(path, name).filter(|node| node.stands_at(seen));
@@ -129,7 +129,7 @@ impl Log {
                 let own = self.nodes.iter().filter(|node| node.owner == owner && node.stands_at(seen));
                 let mut names: Vec<Name> = own.map(|node| node.name).collect();
                 names.sort_unstable();
-                Outcome::Names { names: names.into(), other_children: 0, is_empty: false }
+                Outcome::Names { names: names.into(), other_children: 0, has_no_data: false }
             }
             _ => Outcome::Done,
         }

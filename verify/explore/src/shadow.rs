@@ -335,14 +335,14 @@ impl Shadow {
             }
             (
                 Ask::List { path, .. },
-                Outcome::Names { names, is_empty, .. },
+                Outcome::Names { names, has_no_data, .. },
                 Ok(Reply::GetChildren2(children, stat)),
             ) => {
                 let mut children = children.clone();
                 children.sort_unstable_by_key(|text| number(text));
                 let names = names.iter().map(|name| self.text(*path, *name));
                 let whole = children.iter().map(|name| format!("{}/{name}", path_text(*path)));
-                names.eq(whole) && *is_empty == (stat.data_length == 0)
+                names.eq(whole) && *has_no_data == (stat.data_length == 0)
             }
             (Ask::ListOwn, Outcome::Names { names, .. }, Ok(Reply::GetEphemerals(own))) => {
                 let text = |guid: u128| self.texts.iter().find(|((_, of), _)| *of == guid).map(|(_, text)| text);

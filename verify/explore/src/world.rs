@@ -487,7 +487,7 @@ impl<T: Doubt> World<T> {
                 self.handle(c, Event::Connection(Connection::Down));
             }
             if is_up {
-                let since = self.clients[c].stood_at;
+                let since = self.clients[c].last_seen_up;
                 self.handle(c, Event::Connection(Connection::Up { since }));
             }
         }

@@ -106,12 +106,12 @@ pub(crate) enum Form {
 impl Form {
     pub(crate) fn of(ask: &Ask, paths: &Paths) -> Self {
         match ask {
-            Ask::Create { guid, spec, makes, .. } => {
+            Ask::Create { guid, spec, creates_parents, .. } => {
                 let (path, kind) = spec.queues[0];
                 let prefix = paths.prefix(path, *guid, kind);
                 let roots =
                     spec.queues.iter().map(|(path, _)| paths.text(*path).split('/').nth(1).unwrap_or_default());
-                match roots.min().filter(|_| *makes) {
+                match roots.min().filter(|_| *creates_parents) {
                     Some(root) => Self::Make { ancestor: format!("/{root}"), prefix },
                     None => Self::Create(prefix),
                 }

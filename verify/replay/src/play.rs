@@ -386,7 +386,7 @@ mod tests {
         let name = Name { number: 3, guid, kind: Kind::Lock };
         let created = Outcome::Created { names: [name].into(), czxid: 4, owner: Some(7), counted: None };
         driver.answer(40, create, created);
-        let listed = Outcome::Names { names: [name].into(), other_children: 0, is_empty: true };
+        let listed = Outcome::Names { names: [name].into(), other_children: 0, has_no_data: true };
         driver.answer(50, list, listed);
         driver.handle(60, Event::Take(OP));
         let due = driver.machine.next_deadline().expect("a hold is looked at now and then").0;

@@ -140,7 +140,7 @@ impl Read for Admission {
 }
 
 variants!(Ask {
-    Create { op, guid, spec, counts, makes };
+    Create { op, guid, spec, counts, creates_parents };
     Barrier { op, path };
     List { op, path, watches };
     Confirm { op, nodes };
@@ -155,7 +155,7 @@ variants!(Ask {
 
 variants!(Outcome {
     Created { names, czxid, owner, counted };
-    Names { names, other_children, is_empty };
+    Names { names, other_children, has_no_data };
     Stat { owner };
     Done;
     NoNode;
@@ -234,7 +234,8 @@ mod tests {
         let admission = Admission::Permits { limit: 3, turn: Some(4) };
         let queues = vec![(2, Kind::Lease), (2, Kind::Lease)];
         let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false });
-        let create = Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, makes: false };
+        let create =
+            Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, creates_parents: false };
         let created = Outcome::Created {
             names: [name(i32::MIN)].into(),
             czxid: -5,
