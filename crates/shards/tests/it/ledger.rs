@@ -56,6 +56,13 @@ impl Ledger {
             served.insert((name.to_owned(), number));
             let entry = &mut shards[number as usize];
             let is_lost = |hold: &HoldMonitor| matches!(hold.state(), HoldState::Lost(_));
+            // The lock was given away between the grant and this call, and the member does not know, or knows by now. Its token
+            // is refused.
+            let was_late = stopped.contains(name) || hold.as_ref().is_some_and(is_lost);
+            if token <= entry.last_token && was_late {
+                *late += 1;
+                return;
+            }
             match &entry.owner {
                 Some(_) if entry.hold.as_ref().is_some_and(is_lost) => *late += 1,
                 Some((owner, _)) if !stopped.contains(owner) => {
@@ -198,4 +205,18 @@ impl Drop for Service {
             }
         });
     }
+}
+
+/// A member whose session was expired by hand may begin with a grant that is not its own any more. Every other one is a fault.
+#[test]
+fn only_an_excused_member_may_begin_late() {
+    let ledger = Ledger::new(1);
+    let _owner = ledger.begin("b", 0, 2, None);
+    ledger.stopped("a");
+    drop(ledger.begin("a", 0, 1, None));
+    assert_eq!((ledger.late(), ledger.faults()), (1, vec![]));
+    assert_eq!(ledger.read(|book| book.owner(0).map(str::to_owned)).as_deref(), Some("b"));
+    ledger.goes_on("a");
+    drop(ledger.begin("a", 0, 1, None));
+    assert_eq!(ledger.faults(), ["a gets 0 while b serves it", "a gets 0 with token 1 after 2"]);
 }
