@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -80,8 +81,19 @@ struct Play {
     log: String,
 }
 
+/// Waits as long as a call may take, and for the time by which this process was late meanwhile.
 async fn long<F: Future>(what: &str, future: F) -> Result<F::Output, String> {
-    timeout(LONG, future).await.map_err(|_| format!("timed out: {what}"))
+    let (began, late) = (Instant::now(), LATE.load(Ordering::Relaxed));
+    let mut future = pin!(future);
+    loop {
+        if let Ok(done) = timeout(LONG, &mut future).await {
+            return Ok(done);
+        }
+        let late = Duration::from_micros(LATE.load(Ordering::Relaxed) - late);
+        if began.elapsed() > LONG + late {
+            return Err(format!("timed out: {what}, after {:.1?}, late by {late:.1?}", began.elapsed()));
+        }
+    }
 }
 
 impl Play {
