@@ -116,7 +116,7 @@ impl Core {
         state.deferred.wakes_driver |= state.runtime_is_gone;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
-            self.read_creates(state, *path);
+            self.read_creates(state, *path, sent);
         }
         if generation != state.generation {
             return;
@@ -185,12 +185,14 @@ impl Core {
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
-    /// Reads the answers to creates that have come, for all acquisitions that share the listing. Their callers may not have
-    /// read them. Until then an acquisition does not know its node, and the listing would give it no position. A create that
-    /// was sent after the listing does no harm: its node is not in the listing, so the machine asks for it.
-    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path) {
+    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share the listing. These
+    /// answers have come, but their callers may not have read them. Until then an acquisition does not know its node, and
+    /// the listing would give it no position. The answer to a request that was sent later must not be read before the
+    /// listing: an acquisition's answers are read in the order of its requests.
+    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
         // An older delete of the same acquisition may come before the create, so its answer is read, too.
-        let is_create = |first: &Flight| matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
+        let is_create =
+            |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
         for op in state.machine.listed_for(path) {
             let next = |state: &mut State| {
                 let entry = state.entries.get_mut(&caller_of(op))?;
