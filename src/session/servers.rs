@@ -525,7 +525,14 @@ impl Servers {
                 return Err(Error::invalid("hosts", reason));
             }
             Err(error @ ZkError::AuthFailed) => return Err(Error::refused(AUTHENTICATE, &target.hosts, error)),
-            Err(error @ (ZkError::Custom(_) | ZkError::Timeout | ZkError::NoHosts | ZkError::ConnectionLoss)) => {
+            Err(
+                error @ (ZkError::Custom(_)
+                | ZkError::Timeout
+                | ZkError::NoHosts
+                | ZkError::ConnectionLoss
+                // The connection was lost after the handshake, and the new session expired before the next one.
+                | ZkError::SessionExpired),
+            ) => {
                 if let ZkError::Custom(reason) = error {
                     self.failed(&reason.to_string());
                 }

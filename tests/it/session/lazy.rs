@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, poll};
 use testbed::{Server, free_port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId};
 use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState};
 
@@ -115,4 +117,27 @@ fn session_needs_a_runtime_and_hosts() {
     assert!(matches!(&error, Error::InvalidInput { what: "runtime", .. }), "{error:?}");
     let error = Session::lazy("localhost:2181,").expect_err("a host is missing");
     assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
+}
+
+/// A connection may be lost right after the handshake, and the new session expire before the next. A later try may succeed.
+#[tokio::test]
+async fn connect_is_unavailable_if_the_new_session_has_expired() {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let hosts = server.local_addr().expect("an address").to_string();
+    let answers = async {
+        loop {
+            let (mut connection, _) = server.accept().await.expect("a connection");
+            let length = connection.read_u32().await.expect("a handshake");
+            connection.read_exact(&mut vec![0; length as usize]).await.expect("the rest of it");
+            // Version, timeout, session, password and read-only: a session of number 0 has expired.
+            let answer: [&[u8]; 4] = [&37_u32.to_be_bytes(), &[0; 16], &16_u32.to_be_bytes(), &[0; 17]];
+            connection.write_all(&answer.concat()).await.expect("an answer");
+        }
+    };
+    let connected = async { Session::connect(Servers::new(hosts.as_str()).with_session_timeout(TIMEOUT)).await };
+    let error = tokio::select! {
+        connected = connected => connected.expect_err("the session has expired"),
+        () = answers => unreachable!("it never ends"),
+    };
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
