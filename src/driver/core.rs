@@ -359,8 +359,8 @@ impl Core {
         stay
     }
 
-    /// Reserves room for a watch on `node`, which is `parent` or its child, or enlarges `reservation`. Returns `false` if the name
-    /// is too long to be watched. A caller that already has room may exceed the limit a little for a longer name.
+    /// Reserves room for a watch on `node`, which is `parent` or its child. Enlarges a `reservation` that the caller already
+    /// has, and lets it exceed the limit a little. Returns `false` if the name is too long to be watched.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
         reservation: &mut Option<Reservation>,

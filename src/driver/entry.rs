@@ -26,8 +26,8 @@ const MAX_UNKNOWN_ERRORS: u8 = 50;
 
 /// The callbacks by which a hold follows its acquisition.
 pub(crate) trait HoldListener: Send + Sync {
-    /// Reports a new state, perhaps the end of the hold. `is_one_of_several`: other holds are lost with this one, and one warning
-    /// covers all of them.
+    /// Reports a new state, perhaps the end of the hold. `is_one_of_several`: other holds are lost with this one, and one
+    /// warning covers all of them.
     fn changed(&self, state: HoldState, is_one_of_several: bool);
 
     /// Returns the loss that the hold would log as a warning in this state.
@@ -261,8 +261,8 @@ impl Entry {
         *count = count.saturating_add(1);
         let is_over = *count >= if is_unknown_error { MAX_UNKNOWN_ERRORS } else { MAX_THROTTLED };
         answered.outcome = match ask {
-            // Some servers apply a create and still answer that they throttle it. So the create is not `Refused`: after an
-            // `UnknownError` the call fails as well, but the path is searched for the nodes.
+            // Some servers apply a create and still answer that they throttle it. After an `UnknownError` the call fails, and
+            // the path is searched for its nodes; after `Refused` there would be no search.
             Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::UnknownError,
             Ask::Confirm { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
             Ask::Delete { .. } if is_over && is_unknown_error => Outcome::Refused,

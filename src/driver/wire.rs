@@ -22,7 +22,7 @@ use crate::machine::{Ask, Name, Outcome, Path};
 /// The largest request that we send, in bytes. A server takes 1 MiB by default (`jute.maxbuffer`), with headers.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 
-/// The `action` of the `Error::Client` with which a create fails that the servers throttle.
+/// The `action` of the `Error::Client` that a create returns when the servers throttle it.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
 /// The answer to a request: the outcome for the machine, and what the driver and the caller need in addition.

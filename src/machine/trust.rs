@@ -175,15 +175,15 @@ impl Ledger {
         let gains = |by: u64| self.relays().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
         // Wait a little for an exchange whose gain is worth a write. Writing for each small gain would take too many
         // writes.
-        if let Some((_, counts)) = gains(self.timeout / 6)
-            && counts <= spare.plus(self.timeout / 64)
+        if let Some((_, counts_at)) = gains(self.timeout / 6)
+            && counts_at <= spare.plus(self.timeout / 64)
         {
-            return counts.max(spare);
+            return counts_at.max(spare);
         }
-        if let Some((_, counts)) = gains(self.timeout / 16)
-            && counts <= latest
+        if let Some((_, counts_at)) = gains(self.timeout / 16)
+            && counts_at <= latest
         {
-            return counts.max(spare);
+            return counts_at.max(spare);
         }
         if first <= latest {
             return latest.max(self.newest_write.plus(self.timeout / 24));

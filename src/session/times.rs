@@ -24,8 +24,8 @@ impl Times {
     // A close takes at most *T*. In the first *T*/4 the machine deletes the nodes; see `Machine::close`. Then, or as soon as
     // all nodes are gone, the ZooKeeper session is ended, and the servers delete any nodes that are left.
 
-    /// How long after its start a close stops waiting for kept nodes (see `Session::keeping`) to be deleted, and for a quorum
-    /// to answer a check.
+    /// The time after the start of a close at which it stops waiting for kept nodes to be deleted (see `Session::keeping`),
+    /// and for a quorum to answer a check.
     pub(crate) fn close_answered(self) -> Duration {
         self.0 * 3 / 8
     }

@@ -134,9 +134,9 @@ async fn connect_is_unavailable_if_the_new_session_has_expired() {
             connection.write_all(&answer.concat()).await.expect("an answer");
         }
     };
-    let connected = async { Session::connect(Servers::new(hosts.as_str()).with_session_timeout(TIMEOUT)).await };
+    let servers = Servers::new(hosts.as_str()).with_session_timeout(TIMEOUT);
     let error = tokio::select! {
-        connected = connected => connected.expect_err("the session has expired"),
+        connected = Session::connect(servers) => connected.expect_err("the session has expired"),
         () = answers => unreachable!("it never ends"),
     };
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -32,8 +32,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const PER_SERVER: u64 = 200;
 /// Between two looks at what has not come yet.
 const SOON: Duration = Duration::from_millis(50);
-/// How much lateness is a fault of its own, in microseconds, and how often at the end of a history that may be.
-const STALL: u64 = 200_000;
+/// How much lateness is a fault of its own, and how often at the end of a history that may be.
+const STALL: Duration = Duration::from_millis(200);
 const TRIES: usize = 10;
 const STARVED: &str = "the machine gives this process no time";
 /// No call takes longer.
@@ -81,15 +81,20 @@ struct Play {
     log: String,
 }
 
+/// Returns by how much tasks of this runtime have been late so far, in all.
+fn lateness() -> Duration {
+    Duration::from_micros(LATE.load(Ordering::Relaxed))
+}
+
 /// Waits as long as a call may take, and for the time by which this process was late meanwhile.
 async fn long<F: Future>(what: &str, future: F) -> Result<F::Output, String> {
-    let (began, late) = (Instant::now(), LATE.load(Ordering::Relaxed));
+    let (began, before) = (Instant::now(), lateness());
     let mut future = pin!(future);
     loop {
         if let Ok(done) = timeout(LONG, &mut future).await {
             return Ok(done);
         }
-        let late = Duration::from_micros(LATE.load(Ordering::Relaxed) - late);
+        let late = lateness() - before;
         if began.elapsed() > LONG + late {
             return Err(format!("timed out: {what}, after {:.1?}, late by {late:.1?}", began.elapsed()));
         }
@@ -299,10 +304,10 @@ impl Play {
 
     /// Waits until all is as it should be when there are no faults. Returns how long that took.
     async fn converge(&mut self) -> Result<Duration, String> {
-        let (began, late) = (Instant::now(), LATE.load(Ordering::Relaxed));
+        let (began, before) = (Instant::now(), lateness());
         let bound = T + TICK + self.settling + self.grace + SECOND;
         let is_in_time = |what: &str| {
-            let late = Duration::from_micros(LATE.load(Ordering::Relaxed) - late);
+            let late = lateness() - before;
             match began.elapsed() {
                 took if took <= bound + late => Ok(()),
                 took => {
@@ -396,10 +401,10 @@ impl Play {
         }
         self.heal().await?;
         for _ in 0..TRIES {
-            let late = LATE.load(Ordering::Relaxed);
+            let before = lateness();
             let converged = self.converge().await;
             // When the machine gives this process no time for so long, that is one more fault.
-            let has_stalled = LATE.load(Ordering::Relaxed) - late > STALL;
+            let has_stalled = lateness() - before > STALL;
             if !self.start_again().await? && (converged.is_ok() || !has_stalled) {
                 return converged;
             }
@@ -486,7 +491,7 @@ async fn random_histories_keep_all_promises() {
     let (count, seed) = (given("SHARDS_HISTORIES").unwrap_or(60), given("SHARDS_SEED").unwrap_or(44));
     let width = given("SHARDS_WIDTH").unwrap_or(30);
     println!("SHARDS_HISTORIES={count} SHARDS_SEED={seed} SHARDS_WIDTH={width}");
-    let lateness = tokio::spawn(measure_lateness());
+    let measuring = tokio::spawn(measure_lateness());
     let room = Arc::new(Semaphore::new(usize::try_from(width).expect("a width")));
     let (mut running, mut all, mut failed) = (JoinSet::new(), Numbers::default(), Vec::new());
     let began = Instant::now();
@@ -527,13 +532,9 @@ async fn random_histories_keep_all_promises() {
     while let Some(played) = running.join_next().await {
         note(played);
     }
-    lateness.abort();
+    measuring.abort();
     let rate = count as f64 / began.elapsed().as_secs_f64();
-    println!(
-        "{all:?} in {:.0?}, {rate:.1} a second, late by {:?} us",
-        began.elapsed(),
-        LATE.load(Ordering::Relaxed)
-    );
+    println!("{all:?} in {:.0?}, {rate:.1} a second, late by {:.1?}", began.elapsed(), lateness());
     assert!(all.histories > 0 || count == 0, "no history could be judged: {STARVED}");
     assert!(failed.is_empty(), "{} histories failed:\n{}", failed.len(), failed.join("\n"));
 }

@@ -56,8 +56,8 @@ impl Ledger {
             served.insert((name.to_owned(), number));
             let entry = &mut shards[number as usize];
             let is_lost = |hold: &HoldMonitor| matches!(hold.state(), HoldState::Lost(_));
-            // The lock was given away between the grant and this call, and the member does not know, or knows by now. Its token
-            // is refused.
+            // The session of this member was expired by hand between the grant and this call. Another member may own the shard by
+            // now, so a store refuses the older token.
             let was_late = stopped.contains(name) || hold.as_ref().is_some_and(is_lost);
             if token <= entry.last_token && was_late {
                 *late += 1;
