@@ -419,7 +419,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let is_released = self.core.note_end(HoldState::Released);
+        // It may be lost and nobody has noticed yet, as after a pause. Then its monitors must not see a release.
+        let is_released = self.core.state().ended().is_none() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
         if is_released {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher, SessionId, Stat};
@@ -293,39 +293,41 @@ impl KeptNode {
     /// a server answers. If the servers refuse to delete the node, their reason, such as [`Error::NoAuth`]. The node then stays until
     /// its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
-        let (keeping, node, standing) =
-            (self.node.session.keeping(), Arc::clone(&self.node), self.standing.clone());
-        self.task.abort();
-        // In a task, which a close can wait for: the caller may keep this future and not poll it.
-        let removal = async move { remove(&node, standing, None, keeping).await };
-        let removal = self.node.session.home().spawn(removal);
-        // The drop need not look again: it might find the node of another `KeptNode`.
-        self.is_removed = true;
-        let removed = match removal.await {
-            Ok(removed) => removed,
-            // The runtime has ended, and the session with it.
-            Err(_) => remove(&self.node, self.standing.clone(), None, self.node.session.keeping()).await,
+        let removal = self.begin_removal();
+        let removed = async {
+            match removal.await {
+                Ok(removed) => removed,
+                // The runtime has ended, and the session with it.
+                Err(_) => remove(&self.node, self.standing.clone(), self.node.session.keeping()).await,
+            }
         };
-        self.is_removed = removed.is_ok();
-        removed
+        self.node.session.within_timeout(removed).await
+    }
+
+    /// Deletes the node in a task: a close waits for it, and the caller may drop the future, or keep it and not poll it. However long
+    /// an outage lasts, the session may outlive it.
+    fn begin_removal(&mut self) -> JoinHandle<Result<()>> {
+        let keeping = self.node.session.keeping();
+        self.task.abort();
+        // Once only: a second look might find the node of another `KeptNode`.
+        self.is_removed = true;
+        let (node, standing) = (self.node.clone(), self.standing.clone());
+        self.node.session.home().spawn(async move {
+            let removed = remove(&node, standing, keeping).await;
+            if let Err(error) = &removed {
+                warn_left(&node, error);
+            }
+            removed
+        })
     }
 }
 
 impl Drop for KeptNode {
     fn drop(&mut self) {
-        let keeping = self.node.session.keeping();
-        self.task.abort();
-        if self.is_removed {
-            return;
+        if !self.is_removed {
+            // If the runtime is gone, so is the session.
+            self.begin_removal();
         }
-        let (node, standing) = (self.node.clone(), self.standing.clone());
-        // Its runtime is that of the session. If it is gone, so is the session.
-        self.node.session.home().spawn(async move {
-            // However long an outage lasts, the session may outlive it.
-            if let Err(error) = remove(&node, standing, Some(Duration::MAX), keeping).await {
-                warn_left(&node, &error);
-            }
-        });
     }
 }
 
@@ -347,12 +349,12 @@ fn warn_left(node: &Node, error: &Error) {
 
 /// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
 async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, _keeping: Keeping) {
-    let mut turns = interval(TURN);
+    let (mut turns, mut written) = (interval(TURN), None);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Err(error) = keep_until_refused(&node, &standing, &mut turns).await;
+        let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written).await;
         if is_over(&error) {
-            let left = delete(&node, node.session.id(), None).await.err();
+            let left = delete(&node, node.session.id()).await.err();
             if let Some(left) = &left {
                 warn_left(&node, left);
             }
@@ -369,15 +371,15 @@ fn is_over(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::SessionEnded { .. })
 }
 
+/// `written` is the number of the data that was written last. If the node has other data then, another client has written it.
 async fn keep_until_refused(
     node: &Node,
     standing: &watch::Sender<Standing>,
     turns: &mut Interval,
+    written: &mut Option<u64>,
 ) -> Result<Infallible> {
     let path = &*node.path;
     let mut data = node.data.subscribe();
-    // The number of the data that was written last. If the node has other data then, another client has written it.
-    let mut written = None;
     let mut orphaned = 0;
     loop {
         unless_ended(&node.session, turns.tick()).await;
@@ -392,7 +394,7 @@ async fn keep_until_refused(
             standing.send_replace(Standing::Absent);
             let (number, bytes) = newest(&mut data);
             match node.create(&bytes).await? {
-                Ok(()) => (orphaned, written) = (0, Some(number)),
+                Ok(()) => (orphaned, *written) = (0, Some(number)),
                 Err(ZkError::NodeExists) => orphaned = 0,
                 // Another client deletes what we create, or the chroot of the session is gone.
                 Err(ZkError::NoNode) if orphaned == MAX_TRIES => {
@@ -418,11 +420,11 @@ async fn keep_until_refused(
         if node.is_ours(&look.stat, look.id) {
             let (number, bytes) = newest(&mut data);
             let mut refused = None;
-            if *look.data == *bytes || written == Some(number) {
-                written = Some(number);
+            if *look.data == *bytes || *written == Some(number) {
+                *written = Some(number);
             } else {
                 match node.write(&bytes, look.stat.version).await? {
-                    Ok(()) => written = Some(number),
+                    Ok(()) => *written = Some(number),
                     // Another client was faster, or it was done by an earlier attempt.
                     Err(ZkError::BadVersion | ZkError::NoNode) => continue,
                     Err(error) => {
@@ -642,37 +644,31 @@ impl Node {
     }
 }
 
-/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end. Without a limit each request may
-/// take one session timeout.
-async fn remove(
-    node: &Node,
-    mut standing: watch::Receiver<Standing>,
-    limit: Option<Duration>,
-    _keeping: Keeping,
-) -> Result<()> {
+/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
+async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: Keeping) -> Result<()> {
     // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
     if let Standing::Ended(_, left) = &*standing.borrow() {
         return left.clone().map_or(Ok(()), Err);
     }
-    delete(node, node.session.id(), limit).await
+    delete(node, node.session.id()).await
 }
 
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
 /// the nodes of locks.
-async fn delete(node: &Node, id: SessionId, limit: Option<Duration>) -> Result<()> {
-    delete_if_ours(node, id, limit).await?;
+async fn delete(node: &Node, id: SessionId) -> Result<()> {
+    delete_if_ours(node, id).await?;
     if node.in_doubt.load(Ordering::Relaxed) {
         sleep(SECOND_SEARCH).await;
-        delete_if_ours(node, id, limit).await?;
+        delete_if_ours(node, id).await?;
     }
     Ok(())
 }
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
-async fn delete_if_ours(node: &Node, id: SessionId, limit: Option<Duration>) -> Result<()> {
+async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     let path = &*node.path;
-    let deleted = node.session.request(limit, |client| delete_in(client, node, id));
+    let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
     let deleted = match deleted.await {
         Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
         deleted => deleted?,

@@ -30,6 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher, SessionId, Stat};
 
+use crate::driver::Reservation;
 use crate::error::{Error, Result};
 use crate::kept_node::{KeptNode, PAUSE, TURN, over};
 use crate::locked::locked;
@@ -650,9 +651,10 @@ fn is_over(error: &Error) -> bool {
 
 /// Looks until the session is over.
 async fn look(group: Group, seen: watch::Sender<Seen>) {
-    let mut view = View::default();
+    // The reservation stays over a refusal: others might take the room meanwhile.
+    let (mut view, mut reservation) = (View::default(), None);
     loop {
-        let Err(error) = look_until_refused(&group, &mut view, &seen).await;
+        let Err(error) = look_until_refused(&group, &mut view, &mut reservation, &seen).await;
         let is_over = is_over(&error);
         if !is_over {
             guarded(|| tracing::warn!(path = &*group.path, %error, "cannot see the members of a group"));
@@ -665,11 +667,15 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
     }
 }
 
-async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender<Seen>) -> Result<Infallible> {
+async fn look_until_refused(
+    group: &Group,
+    view: &mut View,
+    reservation: &mut Option<Reservation>,
+    seen: &watch::Sender<Seen>,
+) -> Result<Infallible> {
     let mut turns = interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut reservation = None;
-    group.session.core().reserve_watch(&mut reservation, &group.path, &group.path)?;
+    group.session.core().reserve_watch(reservation, &group.path, &group.path)?;
     loop {
         turns.tick().await;
         let (session, watch) = view.look(group, true).await?;

@@ -337,7 +337,9 @@ impl Slots {
         if waiting.position() > 0 {
             return Ok(None);
         }
-        Ok(Some(Slot { guard: waiting.await?, number }))
+        // If it was lost already, awaiting it would queue for this one number.
+        let guard = waiting.now_or_never().transpose()?;
+        Ok(guard.map(|guard| Slot { guard, number }))
     }
 
     /// The number to take.

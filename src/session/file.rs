@@ -11,7 +11,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -36,8 +36,10 @@ pub(super) struct SessionFile {
     path: PathBuf,
     /// The lock. `None` when the session is over: then the file is for the next.
     lock: Mutex<Option<Arc<File>>>,
-    /// Held by each write, so that the newest one is the last.
-    writing: Mutex<()>,
+    /// Counts the writes that were asked for.
+    asked: AtomicU64,
+    /// Held by each write: the number of the newest one. Threads of the pool may begin in another order.
+    written: Mutex<u64>,
     /// The session that an earlier process has left.
     left: Option<Credentials>,
     /// The same for the client.
@@ -107,7 +109,8 @@ impl SessionFile {
         Ok(Self {
             path: path.to_owned(),
             lock: Mutex::new(Some(Arc::new(lock))),
-            writing: Mutex::new(()),
+            asked: AtomicU64::new(0),
+            written: Mutex::new(0),
             is_gone: AtomicBool::new(left.is_none()),
             left,
             session: OnceCell::new(),
@@ -138,14 +141,18 @@ impl SessionFile {
     /// Lets the file name this session. Fails if the disk takes longer than `limit`; the write goes on then.
     pub(super) async fn name(self: &Arc<Self>, session: &SessionInfo, limit: Duration) -> Result<()> {
         let credentials = credentials_of(session).await.map_err(|error| self.no_password(&error))?;
-        let this = Arc::clone(self);
-        let written = on_disk(limit, move || this.write(&credentials)).await;
+        let (this, number) = (Arc::clone(self), self.asked.fetch_add(1, Ordering::Relaxed) + 1);
+        let written = on_disk(limit, move || this.write(number, &credentials)).await;
         written.map_err(|error| self.invalid(format!(" cannot be written: {error}")))
     }
 
-    fn write(&self, credentials: &Credentials) -> io::Result<()> {
-        // An older write may still be under way.
-        let _writing = locked(&self.writing);
+    fn write(&self, number: u64, credentials: &Credentials) -> io::Result<()> {
+        // An older write may still be under way, or begin after this one.
+        let mut newest = locked(&self.written);
+        if number < *newest {
+            return Ok(());
+        }
+        *newest = number;
         // As long as there is a handle of it, the file is locked.
         let Some(lock) = locked(&self.lock).clone() else { return Ok(()) };
         let new = beside(&self.path, ".new");
@@ -299,4 +306,31 @@ fn parse(text: &[u8]) -> Option<(Credentials, String)> {
     let byte = |at| u8::from_str_radix(&password[at..at + 2], 16).ok();
     let password = (0..password.len()).step_by(2).map(byte).collect::<Option<_>>()?;
     Some((Credentials { id, password }, mark.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env::temp_dir;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// The threads of the pool have begun in another order.
+    #[test]
+    fn write_that_begins_after_a_newer_one_changes_nothing() {
+        let path = temp_dir().join(Uuid::new_v4().to_string());
+        let file = SessionFile::open(&path).expect("opened");
+        let write = |number, id| {
+            let credentials = Credentials { id: SessionId(id), password: vec![1; 16] };
+            file.write(number, &credentials).expect("written");
+        };
+        write(2, 22);
+        write(1, 11);
+        let (credentials, _) = parse(&fs::read(&path).expect("read")).expect("a session file");
+        assert_eq!(credentials.id, SessionId(22));
+        for end in ["", ".lock"] {
+            fs::remove_file(beside(&path, end)).expect("removed");
+        }
+    }
 }

@@ -97,6 +97,8 @@ impl ShardsBuilder {
     /// planned one. The default is 10 s.
     ///
     /// The member after that takes it after twice this time, and so on. The planned owner gets the shard back as soon as it queues for it.
+    ///
+    /// A member that was granted the lock of a shard, and has not seen the set of members for this time, serves it by its last plan.
     pub fn patience(mut self, time: Duration) -> Self {
         self.settings.patience = time.min(LONGEST);
         self

@@ -38,7 +38,8 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
                     continue;
                 }
                 MultiReadResult::Error { err: source } => {
-                    return Err(Error::Client { action: "read", path: path.clone(), source });
+                    found.refused.push((*shard, Error::Client { action: "read", path: path.clone(), source }));
+                    continue;
                 }
                 _ => continue,
             };

@@ -8,8 +8,9 @@ use zookeeper_recipes::HoldMonitor;
 /// The shards that are served, with their holds.
 pub(crate) type Owned = BTreeMap<u32, HoldMonitor>;
 
-/// The shards whose locks are held at this moment, by the clock.
-pub(crate) fn held(owned: &Owned) -> Vec<u32> {
+/// The shards whose locks are held at this moment, by the clock. The look at a hold may run code of the user's, which reports a loss, so
+/// this takes a copy and no lock.
+pub(crate) fn held(owned: Owned) -> Vec<u32> {
     owned.iter().filter(|(_, hold)| hold.state().ended().is_none()).map(|(shard, _)| *shard).collect()
 }
 
@@ -38,7 +39,8 @@ impl OwnedChanges {
     pub async fn changed(&mut self) -> Option<Vec<u32>> {
         loop {
             self.owned.changed().await.ok()?;
-            let shards = held(&self.owned.borrow_and_update());
+            let owned = self.owned.borrow_and_update().clone();
+            let shards = held(owned);
             if self.last.as_ref() != Some(&shards) {
                 self.last = Some(shards.clone());
                 return Some(shards);
@@ -56,7 +58,8 @@ impl OwnedChanges {
         self.owned.mark_changed();
         loop {
             self.owned.changed().await.ok()?;
-            let shards = held(&self.owned.borrow_and_update());
+            let owned = self.owned.borrow_and_update().clone();
+            let shards = held(owned);
             if wanted(&shards) {
                 self.last = Some(shards.clone());
                 return Some(shards);

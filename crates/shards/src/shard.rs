@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, Mutex, MutexGuard, Result};
 
 /// A shard that this member owns: the argument of the function given to [`Shards::run`](crate::Shards::run).
@@ -87,7 +87,8 @@ pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
     if waiting.position() > 0 {
         return Ok(None);
     }
-    waiting.await.map(Some)
+    // One poll: if it was lost already, awaiting it would queue.
+    timeout(Duration::ZERO, waiting).await.ok().transpose()
 }
 
 /// Serves a shard until the function returns, the lock is lost, or the limit after the request to end has passed. Then it releases.

@@ -218,7 +218,8 @@ impl Shards {
     /// It compares clocks and sends nothing. So it is right at once after a pause of the process.
     #[must_use]
     pub fn owned(&self) -> Vec<u32> {
-        held(&self.inner.owned.borrow())
+        let owned = self.inner.owned.borrow().clone();
+        held(owned)
     }
 
     /// Subscribes to the set of shards that this member owns.

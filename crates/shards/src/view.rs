@@ -46,6 +46,8 @@ pub(crate) struct Grant {
     pub(crate) is_member: bool,
     /// The set of members was not read in the present session, or there is news.
     pub(crate) is_stale: bool,
+    /// It was granted long ago. The set cannot be read, so the plan that is known has to do.
+    pub(crate) is_late: bool,
 }
 
 impl View {
@@ -87,7 +89,9 @@ impl View {
         if !grant.is_member {
             return Verdict::Release;
         }
-        let Some(followed) = self.followed.as_ref().filter(|_| !grant.is_stale) else { return Verdict::Wait };
+        let Some(followed) = self.followed.as_ref().filter(|_| !grant.is_stale || grant.is_late) else {
+            return Verdict::Wait;
+        };
         if grant.is_claim {
             return Verdict::Serve;
         }
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(changes, Some(21));
     }
 
-    const GRANT: Grant = Grant { is_claim: false, is_member: true, is_stale: false };
+    const GRANT: Grant = Grant { is_claim: false, is_member: true, is_stale: false, is_late: false };
 
     #[test]
     fn grant_is_judged_by_the_newest_plan_and_refused_by_one_that_has_settled() {
@@ -173,6 +177,16 @@ mod tests {
         assert_eq!(verdicts(&view), [Verdict::Wait, Verdict::Serve]);
         assert!(view.settle(now + SECOND));
         assert_eq!(verdicts(&view), [Verdict::Release, Verdict::Serve]);
+    }
+
+    #[test]
+    fn grant_that_has_waited_for_long_is_judged_by_the_plan_that_is_known() {
+        let (now, shard) = (Instant::now(), moving());
+        let view = following(&["a", "b"], now);
+        let late = Grant { is_stale: true, is_late: true, ..GRANT };
+        let verdicts = ["a", "b"].map(|name| view.verdict(shard, name, late));
+        assert_eq!(verdicts, [Verdict::Release, Verdict::Serve]);
+        assert_eq!(view.verdict(shard, "a", Grant { is_claim: true, ..late }), Verdict::Serve);
     }
 
     #[test]

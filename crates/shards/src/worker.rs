@@ -3,14 +3,16 @@
 //!
 //! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
 //! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. So
-//!    a member that was stopped, and is granted locks by a plan that is old by now, releases them.
+//!    a member that was stopped, and is granted locks by a plan that is old by now, releases them. If the set cannot be read for as long as
+//!    the patience lasts, the last plan counts: a shard that moves once too often is better than one without an owner.
 //! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
 //!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
 //!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
 //!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
 //! 5. What waits for servers is a task, and a plan is computed by a thread of its own. The loop waits for events alone, so it always
-//!    follows a stop. The pool of `spawn_blocking` is left to the user's functions, which may fill it.
+//!    follows a stop. The pool of `spawn_blocking` is left to the user's functions, which may fill it. If no thread can be started, the last
+//!    plan stays, and it is tried again.
 //! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
 //!    grant waits for them: a member whose rules are old has an old plan.
 
@@ -89,10 +91,12 @@ pub(crate) struct Worker {
     is_announced: bool,
     /// Shards whose locks cannot be read, which was reported.
     unreadable: HashSet<u32>,
+    /// The last look has failed, which was reported.
+    cannot_look: bool,
     /// When to look at shards that are to be given back, and the pause after that.
     look_at: Instant,
     look_pause: Duration,
-    /// The session is over, or no plan can be computed.
+    /// The session is over.
     over: Option<Error>,
 }
 
@@ -101,7 +105,7 @@ struct Cleared(Arc<Inner>);
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        self.0.owned.send_modify(Owned::clear);
+        drop(self.0.owned.send_replace(Owned::new()));
     }
 }
 
@@ -117,6 +121,7 @@ enum State {
     /// The lock is held, and it is not known yet whether to keep it.
     Granted {
         guard: MutexGuard,
+        since: Instant,
         is_claim: bool,
     },
     Serving {
@@ -199,6 +204,7 @@ impl Worker {
             is_looking: false,
             is_announced: false,
             unreadable: HashSet::new(),
+            cannot_look: false,
             look_at: Instant::now(),
             look_pause: FIRST_LOOK,
             over: None,
@@ -328,16 +334,25 @@ impl Worker {
             let _ = send.send(Planned { plan, ranks });
         };
         if let Err(error) = thread::Builder::new().name("zookeeper-shards".to_owned()).spawn(compute) {
-            return self.over = Some(failed(&format!("no thread can be started: {error}")));
+            tracing::warn!(path = self.inner.path, %error, "cannot start a thread");
         }
         self.is_planning = true;
-        self.tasks.spawn(async move { Done::Planned(planned.await.ok()) });
+        self.tasks.spawn(async move {
+            let planned = planned.await.ok();
+            if planned.is_none() {
+                sleep(FIRST_PAUSE).await;
+            }
+            Done::Planned(planned)
+        });
     }
 
+    /// Notes a plan; `None` if there was no thread for it, or the thread has panicked.
     fn planned(&mut self, planned: Option<Planned>) {
         self.is_planning = false;
         let Some(Planned { plan, ranks }) = planned else {
-            return self.over = Some(failed("the computation of a plan has panicked"));
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            tracing::warn!(path, name, "cannot compute a plan, and tries it again; the last one stays");
+            return self.is_news = true;
         };
         self.ranks = ranks;
         self.view.see(plan, Instant::now());
@@ -434,14 +449,15 @@ impl Worker {
     /// Decides about a lock that was granted: it is served or released. Returns `false` if that is not known yet.
     fn decide(&mut self, shard: u32) -> bool {
         let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
-        let State::Granted { guard, is_claim } = state else { return true };
+        let State::Granted { guard, since, is_claim } = state else { return true };
         let is_member = guard.state().ended().is_none() && self.is_member();
         // The set may be one that was read before a pause of this process.
         let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
-        let grant = Grant { is_claim, is_member, is_stale };
+        let is_late = since.elapsed() >= self.inner.settings.patience;
+        let grant = Grant { is_claim, is_member, is_stale, is_late };
         let verdict = self.view.verdict(shard, &self.inner.name, grant);
         match verdict {
-            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, is_claim },
+            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, since, is_claim },
             Verdict::Release => drop(guard),
             Verdict::Serve => {
                 self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
@@ -550,6 +566,7 @@ impl Worker {
             (Ok(Done::Served(served)), Some(shard)) => self.served(shard, Ok(served)),
             (Ok(Done::Looked(looked)), _) => {
                 self.is_looking = false;
+                let cannot_look = std::mem::replace(&mut self.cannot_look, looked.is_err());
                 match looked {
                     Ok(looked) => {
                         if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
@@ -559,7 +576,8 @@ impl Worker {
                         self.looked(looked.nodes);
                     }
                     Err(error) if is_over(&error) => self.over = Some(error),
-                    Err(error) => tracing::debug!(path = self.inner.path, %error, "cannot look at shards"),
+                    Err(_) if cannot_look => {}
+                    Err(error) => warn(&self.inner, &error, "cannot look at shards"),
                 }
             }
             (Ok(Done::Read(read)), _) if self.reading.as_ref().is_some_and(|reading| reading.id() == id) => {
@@ -597,7 +615,10 @@ impl Worker {
     fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {
         match &self.states[shard as usize] {
             State::Queued { task, is_claim, .. } if task.id() == id => match queued {
-                Ok(Some(guard)) => self.states[shard as usize] = State::Granted { guard, is_claim: *is_claim },
+                Ok(Some(guard)) => {
+                    let (since, is_claim) = (Instant::now(), *is_claim);
+                    self.states[shard as usize] = State::Granted { guard, since, is_claim };
+                }
                 Ok(None) => self.states[shard as usize] = State::Idle,
                 Err(error) => self.refused(shard, error),
             },
@@ -626,7 +647,10 @@ impl Worker {
             }
         }
         self.states[shard as usize] = State::Idle;
-        self.inner.owned.send_modify(|owned| _ = owned.remove(&shard));
+        let mut monitor = None;
+        self.inner.owned.send_modify(|owned| monitor = owned.remove(&shard));
+        // Not under the lock of the set: its end is reported to the user's layers.
+        drop(monitor);
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
         match served {
             Ok(Served::Lost(loss)) => tracing::info!(path, name, shard, %loss, "has lost a shard"),
@@ -678,10 +702,6 @@ impl Worker {
 
 fn is_over(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::SessionEnded { .. })
-}
-
-fn failed(reason: &str) -> Error {
-    Error::SessionEnded { reason: reason.to_owned() }
 }
 
 fn warn(inner: &Inner, error: &Error, what: &str) {

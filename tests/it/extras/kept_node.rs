@@ -595,6 +595,35 @@ async fn data_of_somebody_else_stays_until_the_next_change() {
     assert_eq!(data(&world, &path).await, DATA);
 }
 
+/// The node may not be read for a while.
+#[tokio::test]
+async fn data_of_somebody_else_stays_over_a_refusal() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    let set_acl = async |permissions| {
+        world.admin.set_acl(&path, &[Acl::new(permissions, AuthId::anyone())], None).await.expect("set");
+    };
+    set_acl(Permission::WRITE | Permission::ADMIN).await;
+    world.admin.set_data(&path, b"theirs", None).await.expect("written");
+    let refused = async {
+        while node.created().await.is_ok() {
+            next_look().await;
+        }
+    };
+    soon("a refusal", refused).await;
+    set_acl(Permission::ALL).await;
+    world.proxy.reset();
+    let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
+    soon("a look", world.proxy.wait_until(|all| looks(all) >= 1)).await;
+    soon("the node", async {
+        while node.created().await.is_err() {
+            next_look().await;
+        }
+    })
+    .await;
+    assert_eq!(data(&world, &path).await, b"theirs");
+}
+
 #[tokio::test]
 async fn change_of_data_outlasts_lost_connections_and_nodes_of_others() {
     let world = World::calm().await;

@@ -650,10 +650,12 @@ async fn member_that_was_dropped_while_servers_were_slow_leaves_when_they_answer
     let world = World::new().await;
     let members = group(&world, &world.session);
     let mut changes = group(&world, &world.other().await).changes();
-    let mine = join(&members, "orders-0").await;
-    has(&mut changes, &["orders-0"]).await;
+    let (mine, other) = (join(&members, "orders-0").await, join(&members, "orders-1").await);
+    has(&mut changes, &["orders-0", "orders-1"]).await;
     world.proxy.on_request(|_| Verdict::Hold);
     drop(mine);
+    // It has begun.
+    assert!(polled(1, other.leave()).await.is_none());
     for _ in 0..2 {
         // Each takes a session timeout.
         let error = soon("an answer", members.members()).await.expect_err("no server answers");

@@ -59,6 +59,18 @@ async fn first_look_after_a_pause_returns_lost() {
 }
 
 #[tokio::test]
+async fn guard_that_is_dropped_after_a_pause_was_lost_and_not_released() {
+    let path = some_path();
+    let mut holder = Holder::start("drop", &path, []).await;
+    let admin = Client::connect(&hosts()).await.expect("connects");
+    holder.signal(Signal::STOP);
+    wait_children(&admin, &path, 0).await;
+    holder.signal(Signal::CONT);
+    assert_eq!(holder.next_report().await, "Lost(TrustEnded) for its monitor");
+    holder.ended().await;
+}
+
+#[tokio::test]
 async fn jump_of_the_wall_clock_is_not_noticed() {
     let path = some_path();
     let clock = FakeClock::new();
@@ -130,18 +142,28 @@ fn child_holds_the_lock() {
     match role {
         "clock" => look_on_request(&guard),
         "sleep" => report(&format!("lost: {:?}", runtime.block_on(guard.lost()))),
+        "drop" => {
+            wait_for_a_gap();
+            let monitor = guard.monitor();
+            drop(guard);
+            return report(&format!("{:?} for its monitor", monitor.state()));
+        }
         _ => look_after_a_gap(&guard),
     }
     let released = runtime.block_on(guard.release());
     report(&format!("{released:?} when released"));
 }
 
-fn look_after_a_gap(guard: &MutexGuard) {
+fn wait_for_a_gap() {
     let (mut before, mut now) = (Instant::now(), Instant::now());
     while now - before < GAP {
         park_timeout(Duration::from_millis(1));
         (before, now) = (now, Instant::now());
     }
+}
+
+fn look_after_a_gap(guard: &MutexGuard) {
+    wait_for_a_gap();
     let state = guard.state();
     report(&format!("{state:?}, valid for {:?}", guard.valid_for()));
 }

@@ -125,6 +125,23 @@ async fn lock_that_cannot_be_read_does_not_hide_orphans() {
     fleet.ledger.judge();
 }
 
+/// The node of a new member has ACLs of its own, so the set cannot be read any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_cannot_see_the_set_any_more_serve_by_the_last_plan() {
+    let fleet = Fleet::new(12).await.set(|builder| builder.patience(Duration::from_secs(1)));
+    let mut members = fleet.started(&THREE[..2]).await;
+    let acl = [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
+    let options = CreateMode::Ephemeral.with_acls(Acls::new(&acl));
+    let client = fleet.root.client().expect("a client");
+    _ = client.create(&format!("{PATH}/members/{}", THREE[2]), b"12", &options).await.expect("created");
+    let orphans = fleet.plan(&THREE[..2]).shards_of(THREE[1]).count();
+    let killed = members.pop().expect("two").kill().await;
+    fleet.ledger.until("its end", |book| book.orphans() == orphans).await;
+    killed.expire();
+    fleet.ledger.until("an owner for each", |book| book.orphans() == 0).await;
+    fleet.ledger.judge();
+}
+
 /// The announcement of the end is under way when nothing is left to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn drained_member_has_left_when_run_returns() {

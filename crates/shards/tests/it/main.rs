@@ -10,3 +10,4 @@ mod moves;
 mod rules;
 mod support;
 mod surface;
+mod user_code;

@@ -86,8 +86,8 @@ async fn write(
     connection: &Connection,
 ) -> Result<Ended, Failure> {
     let node = plan_node(path);
-    // The answer to a write may be lost. Then the next look finds its rule.
-    let mut is_tried = false;
+    // The answer to a write was lost. If it was done, the next look finds its rule.
+    let mut is_in_doubt = false;
     for _ in 0..ATTEMPTS {
         let found = read(session, path).await?;
         let rules = found.as_ref().map_or(Ok(Rules::default()), |(data, _)| Rules::parse(data));
@@ -97,7 +97,7 @@ async fn write(
         })?;
         let version = found.map(|(_, version)| version);
         if !apply(change, &mut rules)? {
-            return Ok(Ended { is_changed: is_tried, version, rules });
+            return Ok(Ended { is_changed: is_in_doubt, version, rules });
         }
         if count > 0
             && let Err(error) = rules.check(count)
@@ -105,7 +105,6 @@ async fn write(
             let message = format!("{node} cannot be used by the members, which ignore it: {}", reason(&error));
             return Err(Failure::new(OTHER, format!("{message}; correct it by hand, or with `unpin`")));
         }
-        is_tried = true;
         let text = rules.to_string();
         let client = session.client().ok_or(Error::Closed)?;
         let written = match version {
@@ -118,7 +117,8 @@ async fn write(
         };
         match written {
             Ok(version) => return Ok(Ended { is_changed: true, version: Some(version), rules }),
-            Err(ZkError::BadVersion | ZkError::NodeExists | ZkError::NoNode | ZkError::ConnectionLoss) => {}
+            Err(ZkError::ConnectionLoss) => is_in_doubt = true,
+            Err(ZkError::BadVersion | ZkError::NodeExists | ZkError::NoNode) => {}
             Err(ZkError::NoAuth) => return Err(Error::NoAuth { path: node }.into()),
             Err(source) => return Err(Error::Client { action: "write", path: node, source }.into()),
         }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testbed::frames::Op;
+use testbed::proxy::{Proxy, Verdict};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{Servers, Session};
 use zookeeper_shards::{Plan, Rules, Shards};
 
-use crate::support::{World, code, hosts, stderr, stdout, until, zklock};
+use crate::support::{PATIENCE, World, code, hosts, stderr, stdout, until, zklock};
 
 const DOCUMENT: &str = include_str!("../../../../docs/zklock.md");
 const COUNT: u32 = 24;
@@ -250,6 +252,28 @@ async fn changes_at_the_same_time_all_count() {
     let mut expected: Vec<_> = shards.iter().map(|shard| format!("pin {shard} orders-0")).collect();
     expected.push("version 1".to_owned());
     assert_eq!(lines, expected);
+}
+
+/// Its own write is refused, because the version is another by then, and the rule is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_that_somebody_else_makes_first_changes_nothing() {
+    let world = World::new().await;
+    let _members = members(&world, &THREE[..1]).await;
+    settled(&world, &THREE[..1], "").await;
+    change(&world, &["weight", "orders-0", "2"]);
+    let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
+    proxy.on_request(|one| if one.op == Op::SetData { Verdict::Hold } else { Verdict::Forward });
+    let arguments =
+        ["shards", "weight", "--hosts", &proxy.hosts(), &world.path, "orders-0", "3"].map(str::to_owned);
+    let changing = tokio::task::spawn_blocking(move || zklock(arguments));
+    let written = proxy.wait_for(|one| one.op == Op::SetData);
+    _ = tokio::time::timeout(PATIENCE, written).await.expect("a write");
+    write_node(&world, "version 1\nweight 3 orders-0\n").await;
+    proxy.on_request(|_| Verdict::Forward);
+    proxy.heal();
+    let done = changing.await.expect("no panic");
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+    assert_eq!(stderr(&done), "zklock: nothing was changed: orders-0 has the weight 3\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
