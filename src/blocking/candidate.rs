@@ -55,7 +55,9 @@ impl Candidate {
     /// How it stands at this moment, by the clock, as [`is_leader`](Self::is_leader).
     #[must_use]
     pub fn standing(&self) -> Standing {
-        self.stage.borrow().standing()
+        // Not under the lock of the stage: it may run the user's code.
+        let stage = self.stage.borrow().clone();
+        stage.standing()
     }
 
     /// Asks the term to end ([`Term::is_over`] is true), waits until its closure has returned, and resigns; or withdraws the

@@ -123,7 +123,9 @@ impl Candidate {
     /// Returns the standing right now, by the clock, as [`is_leader`](Self::is_leader).
     #[must_use]
     pub fn standing(&self) -> Standing {
-        self.stage.borrow().standing()
+        // Not under the lock of the stage: it may run the user's code.
+        let stage = self.stage.borrow().clone();
+        stage.standing()
     }
 
     /// Waits for a standing that is `wanted`, and returns it: at once if the current standing is wanted. To wait for the
