@@ -10,13 +10,14 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher, SessionId, Stat};
@@ -289,8 +290,8 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout. The node is then deleted in the background, as soon as
-    /// a server answers. If the servers refuse to delete the node, their reason, such as [`Error::NoAuth`]. The node then stays until
+    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. The node is then
+    /// deleted in the background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as [`Error::NoAuth`]. The node then stays until
     /// its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
@@ -301,24 +302,27 @@ impl KeptNode {
                 Err(_) => remove(&self.node, self.standing.clone(), self.node.session.keeping()).await,
             }
         };
-        self.node.session.within_timeout(removed).await
+        let (session, is_in_doubt) = (&self.node.session, self.node.in_doubt.load(Ordering::Relaxed));
+        let second = if is_in_doubt { SECOND_SEARCH } else { Duration::ZERO };
+        session.within(session.timeout() + second, removed).await
     }
 
     /// Deletes the node in a task: a close waits for it, and the caller may drop the future, or keep it and not poll it. However long
     /// an outage lasts, the session may outlive it.
-    fn begin_removal(&mut self) -> JoinHandle<Result<()>> {
+    fn begin_removal(&mut self) -> oneshot::Receiver<Result<()>> {
+        let (report, removal) = oneshot::channel();
         let keeping = self.node.session.keeping();
         self.task.abort();
         // Once only: a second look might find the node of another `KeptNode`.
         self.is_removed = true;
         let (node, standing) = (self.node.clone(), self.standing.clone());
         self.node.session.home().spawn(async move {
-            let removed = remove(&node, standing, keeping).await;
-            if let Err(error) = &removed {
-                warn_left(&node, error);
+            // Reported to the log if nobody waits.
+            if let Err(Err(error)) = report.send(remove(&node, standing, keeping).await) {
+                warn_left(&node, &error);
             }
-            removed
-        })
+        });
+        removal
     }
 }
 
@@ -326,7 +330,7 @@ impl Drop for KeptNode {
     fn drop(&mut self) {
         if !self.is_removed {
             // If the runtime is gone, so is the session.
-            self.begin_removal();
+            drop(self.begin_removal());
         }
     }
 }
@@ -461,6 +465,16 @@ pub(crate) async fn over(session: &Session, id: SessionId) {
     use SessionState::{Closing, Ended, Refused, Renewing};
     let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Closing | Ended);
     session.states().wait_for(is_over).await;
+}
+
+/// Waits until the ZooKeeper session with this id is over and another takes its place.
+async fn replaced(session: &Session, id: SessionId) {
+    use SessionState::{Refused, Renewing};
+    let is_replaced = |state| id.0 == 0 || session.id() != id || matches!(state, Renewing | Refused);
+    if session.states().wait_for(is_replaced).await.is_none() {
+        // It is closed, and waits for what is kept.
+        pending().await
+    }
 }
 
 /// Waits for `pause`, or until the session is closed: a close waits for what is kept.
@@ -669,7 +683,12 @@ async fn delete(node: &Node, id: SessionId) -> Result<()> {
 async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     let path = &*node.path;
     let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
-    let deleted = match deleted.await {
+    let deleted = tokio::select! {
+        deleted = deleted => deleted,
+        // The servers may never come, and this keeps the session.
+        () = replaced(&node.session, id) => return Ok(()),
+    };
+    let deleted = match deleted {
         Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
         deleted => deleted?,
     };

@@ -614,10 +614,12 @@ impl Subscribed {
 
     fn is_stale(&self) -> bool {
         let session = &self.looking.group.session;
+        // Before the lock, because this may run the user's code.
+        let (id, is_connected) = (session.id(), session.state().is_connected());
         match &*self.seen.borrow() {
             Seen::Members { session: seen_in, members } => {
                 let is_news = self.last.as_deref().is_none_or(|last| self.is_other(members, last));
-                is_news || *seen_in != session.id() || !session.state().is_connected()
+                is_news || *seen_in != id || !is_connected
             }
             Seen::Nothing | Seen::Failed(_) => true,
         }

@@ -271,6 +271,11 @@ impl Semaphore {
     pub(crate) fn home(&self) -> &Handle {
         self.permit.session.home()
     }
+
+    /// Returns why the session is over, if it is.
+    pub(crate) fn session_error(&self) -> Option<Error> {
+        self.permit.session.error()
+    }
 }
 
 /// Creates the lock that takes `count` permits: a turn among the callers, and a node for each permit.

@@ -212,7 +212,19 @@ impl Share {
     /// Waits until the share has another permit of the semaphore.
     async fn grow(self: &Arc<Self>) -> Result<()> {
         let grown = locked(&self.growing).get_or_insert_with(|| self.begin_to_grow()).grown.clone();
-        grown.await.unwrap_or(Ok(()))
+        if let Ok(grown) = grown.await {
+            return grown;
+        }
+        let is_dead = |growing: &mut Growing| growing.grown.peek().is_some_and(Result::is_err);
+        let dead = locked(&self.growing).take_if(is_dead);
+        match dead {
+            // It has left the queue because nobody waited.
+            None => Ok(()),
+            Some(_) => Err(self.semaphore.session_error().unwrap_or_else(|| {
+                let reason = "the task that waited for a permit is gone with its runtime, or has panicked";
+                Error::SessionEnded { reason: reason.to_owned() }
+            })),
+        }
     }
 
     /// Starts to acquire a permit, on the session's runtime: the runtime of the waiting task may end sooner.
@@ -242,7 +254,7 @@ impl Share {
 }
 
 /// Returns whether a permit is neither lost nor revoked.
-fn is_kept(permit: &SemaphorePermit) -> bool {
+fn is_kept(permit: &HoldMonitor) -> bool {
     permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
 }
 
@@ -257,9 +269,15 @@ async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
             () = sleep(idle_time / 4) => {}
         }
         let Some(share) = share.upgrade() else { return };
-        let is_over = |(permit, since): &mut (_, Instant)| since.elapsed() >= idle_time || !is_kept(permit);
-        // The released permits are dropped after the unlock.
-        let _released: Vec<_> = locked(&share.idle).extract_if(.., is_over).collect();
+        let idle: Vec<_> = locked(&share.idle).iter().map(|(permit, since)| (permit.monitor(), *since)).collect();
+        let is_over = |(permit, since): &(HoldMonitor, Instant)| since.elapsed() >= idle_time || !is_kept(permit);
+        // Looked at and dropped without the lock: both may run the user's code.
+        let over: Vec<_> =
+            idle.into_iter().filter(is_over).map(|(permit, since)| (permit.fencing_token(), since)).collect();
+        let is_same =
+            |(permit, since): &mut (SemaphorePermit, Instant)| over.contains(&(permit.fencing_token(), *since));
+        let released: Vec<_> = locked(&share.idle).extract_if(.., is_same).collect();
+        drop(released);
     }
 }
 
@@ -304,7 +322,7 @@ impl Deref for SharePermit {
 impl Drop for SharePermit {
     fn drop(&mut self) {
         let (Some(permit), Some(share)) = (self.permit.take(), self.share.upgrade()) else { return };
-        if is_kept(&permit) {
+        if is_kept(&permit.monitor()) {
             locked(&share.idle).push((permit, Instant::now()));
             share.returned.notify_one();
         }

@@ -154,11 +154,20 @@ impl View {
 
     /// Reserves room for a watch on `node`. Returns `false` if the name is too long to be watched.
     fn make_room(&self, zk: &Zk, parent: &str, node: &str) -> Result<bool> {
-        let mut standing = locked(&self.standing);
-        if standing.session != Some(zk.id()) {
-            *standing = Standing { session: Some(zk.id()), ..Standing::default() };
-        }
-        self.core().reserve_watch(&mut standing.reservation, parent, node)
+        let mut before = None;
+        let mut reservation = {
+            let mut standing = locked(&self.standing);
+            if standing.session != Some(zk.id()) {
+                let present = Standing { session: Some(zk.id()), ..Standing::default() };
+                before = Some(std::mem::replace(&mut *standing, present));
+            }
+            standing.reservation.take()
+        };
+        // Not under the lock, as whatever may run the user's code.
+        drop(before);
+        let watches = self.core().reserve_watch(&mut reservation, parent, node);
+        locked(&self.standing).reservation = reservation;
+        watches
     }
 
     /// Waits until the watch fires; forever if there is none. Dropping the future does not drop the watch.
@@ -177,9 +186,10 @@ impl View {
     fn stands(&self) -> bool {
         let session = &self.lock.session;
         let has_fired = self.fired().now_or_never().is_some();
+        // Before the lock, because this may run the user's code.
+        let (id, is_connected) = (session.id(), session.state().is_connected());
         let standing = locked(&self.standing);
-        let stands = standing.session == Some(session.id()) && standing.fired.is_some();
-        stands && !has_fired && session.state().is_connected()
+        standing.session == Some(id) && standing.fired.is_some() && !has_fired && is_connected
     }
 
     /// Returns whether `leader` differs from the leader that was returned last.

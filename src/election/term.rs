@@ -133,7 +133,9 @@ pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 
 impl CurrentTerm {
     pub(crate) fn begin(&self, term: HoldMonitor) {
-        *locked(&self.0) = Some(term);
+        let before = locked(&self.0).replace(term);
+        // Not under the lock: its span ends, which runs the user's code.
+        drop(before);
     }
 
     /// Returns a view of the term, unless the term has ended.

@@ -36,9 +36,9 @@ pub(super) struct SessionFile {
     path: PathBuf,
     /// The lock. `None` when the session is over: then the file is for the next.
     lock: Mutex<Option<Arc<File>>>,
-    /// Counts the writes that were asked for.
+    /// Counts the writes and removals that were asked for.
     asked: AtomicU64,
-    /// Held by each write: the number of the newest one. Threads of the pool may begin in another order.
+    /// Held by each of them: the number of the newest one. Threads of the pool may begin in another order.
     written: Mutex<u64>,
     /// The session that an earlier process has left.
     left: Option<Credentials>,
@@ -172,7 +172,11 @@ impl SessionFile {
     /// Lets the file name no session, because the last one has ended.
     pub(super) async fn name_none(self: &Arc<Self>, limit: Duration) {
         let (this, lock) = (Arc::clone(self), locked(&self.lock).clone());
+        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let removed = on_disk(limit, move || {
+            // An older write that begins later changes nothing.
+            let mut newest = locked(&this.written);
+            *newest = number.max(*newest);
             let removed = fs::remove_file(&this.path);
             // Until now the file is not that of another session.
             drop(lock);
@@ -316,21 +320,37 @@ mod tests {
 
     use super::*;
 
+    fn file() -> Arc<SessionFile> {
+        Arc::new(SessionFile::open(&temp_dir().join(Uuid::new_v4().to_string())).expect("opened"))
+    }
+
+    fn write(file: &SessionFile, number: u64, id: i64) {
+        let credentials = Credentials { id: SessionId(id), password: vec![1; 16] };
+        file.write(number, &credentials).expect("written");
+    }
+
     /// The threads of the pool have begun in another order.
     #[test]
     fn write_that_begins_after_a_newer_one_changes_nothing() {
-        let path = temp_dir().join(Uuid::new_v4().to_string());
-        let file = SessionFile::open(&path).expect("opened");
-        let write = |number, id| {
-            let credentials = Credentials { id: SessionId(id), password: vec![1; 16] };
-            file.write(number, &credentials).expect("written");
-        };
-        write(2, 22);
-        write(1, 11);
-        let (credentials, _) = parse(&fs::read(&path).expect("read")).expect("a session file");
+        let file = file();
+        write(&file, 2, 22);
+        write(&file, 1, 11);
+        let (credentials, _) = parse(&fs::read(&file.path).expect("read")).expect("a session file");
         assert_eq!(credentials.id, SessionId(22));
         for end in ["", ".lock"] {
-            fs::remove_file(beside(&path, end)).expect("removed");
+            fs::remove_file(beside(&file.path, end)).expect("removed");
         }
+    }
+
+    #[tokio::test]
+    async fn write_that_begins_after_the_removal_changes_nothing() {
+        let file = file();
+        write(&file, 1, 11);
+        // Another write was asked for.
+        file.asked.store(2, Ordering::Relaxed);
+        file.name_none(Duration::from_secs(60)).await;
+        write(&file, 2, 22);
+        assert!(!file.path.exists());
+        fs::remove_file(beside(&file.path, ".lock")).expect("removed");
     }
 }

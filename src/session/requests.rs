@@ -293,7 +293,8 @@ impl Session {
         self.within(self.timeout(), request).await
     }
 
-    async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Awaits a request for at most this time.
+    pub(crate) async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 

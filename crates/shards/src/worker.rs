@@ -360,13 +360,13 @@ impl Worker {
 
     /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
     fn follow(&mut self) -> bool {
+        let now = Instant::now();
+        // The next plan takes the place of the ranks, so the newest is followed first.
+        if self.view.settle(now, self.is_planning || self.is_news) {
+            self.adopt(now);
+        }
         if !self.is_planning && std::mem::take(&mut self.is_news) {
             self.plan();
-        }
-        let now = Instant::now();
-        // A plan that is being computed may be that of a set that has changed back.
-        if !self.is_planning && self.view.settle(now) {
-            self.adopt(now);
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
@@ -523,6 +523,7 @@ impl Worker {
 
     fn looked(&mut self, nodes: Vec<(u32, usize)>) {
         let now = Instant::now();
+        nodes.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
         let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
@@ -691,7 +692,7 @@ impl Worker {
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
-        let settled = self.view.due().filter(|_| !self.is_planning);
+        let settled = self.view.due(self.is_planning);
         let pauses = self.states.iter().filter_map(|state| match state {
             State::Paused { until } => Some(*until),
             _ => None,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata as Meaning, Recorder, SharedString, Unit};
@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
-use zookeeper_recipes::{HoldMonitor, HoldState, Loss, Session};
+use zookeeper_recipes::{Election, HoldMonitor, HoldState, Loss, Session};
 
 use crate::support::{PATIENCE, World, connect, hosts, soon};
 use crate::warnings::{Warnings, have_several_subscribers};
@@ -260,6 +260,37 @@ fn subscriber_whose_mutex_another_thread_has_never_blocks() {
             play(&world, &meddler.0).await;
             drop(stop);
             other.join().expect("no panic");
+        });
+    });
+}
+
+/// Asks for the term of an election.
+#[derive(Default)]
+struct AsksForTheTerm(OnceLock<Election>, AtomicUsize);
+
+impl Meddle for AsksForTheTerm {
+    fn meddle(&self) {
+        if let Some(election) = self.0.get() {
+            let _ = election.current_term();
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn subscriber_that_asks_for_the_term_never_blocks() {
+    in_a_thread("a subscriber", || {
+        runtime().block_on(async {
+            have_several_subscribers();
+            let world = World::new().await;
+            let meddler = Meddler(Arc::<AsksForTheTerm>::default());
+            let _listening = set_default(meddler.clone());
+            let election = Election::new(&world.session, &world.path).expect("an election");
+            assert!(meddler.0.0.set(election.clone()).is_ok());
+            for _ in 0..5 {
+                soon("a term", election.campaign()).await.expect("leads").resign().await.expect("resigned");
+            }
+            assert!(meddler.0.1.load(Ordering::Relaxed) > 0);
         });
     });
 }

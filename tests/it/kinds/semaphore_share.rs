@@ -1,14 +1,17 @@
 //! A share lends permits of a semaphore to the tasks of a process, and keeps them while they are needed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
+use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{TIMEOUT, World, polled, soon, wait_children};
+use crate::support::{PATIENCE, TIMEOUT, World, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -43,6 +46,22 @@ async fn share_has_at_least_one_permit_and_at_most_those_of_the_semaphore() {
         assert!(matches!(refused, Some(Error::InvalidInput { .. })), "{refused:?}");
     }
     assert!(SemaphoreShare::new(&semaphore(&world), PERMITS).is_ok());
+}
+
+/// A task of another runtime waits.
+#[test]
+fn end_of_the_runtime_of_its_session_is_an_error() {
+    let (ends, ended) = mpsc::channel();
+    // Not this thread, because it might not come back.
+    thread::spawn(move || {
+        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let (sessions, users) = (runtime(), runtime());
+        let share = sessions.block_on(async { share(&World::new().await, 1, LONG) });
+        drop(sessions);
+        ends.send(users.block_on(share.acquire()).err()).expect("it waits");
+    });
+    let error = ended.recv_timeout(PATIENCE).expect("an answer");
+    assert!(matches!(error, Some(Error::SessionEnded { .. })), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

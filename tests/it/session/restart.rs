@@ -279,6 +279,28 @@ async fn session_in_the_same_process_can_follow_one_that_was_dropped() {
 }
 
 /// As between the start of servers and that of a service.
+/// The removal of a kept node does not wait for servers that never come.
+#[tokio::test]
+async fn session_that_was_dropped_with_its_kept_node_in_an_outage_frees_the_file() {
+    for is_created in [false, true] {
+        let (_folder, file) = folder();
+        let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
+        let servers = || Servers::new(&proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
+        if !is_created {
+            proxy.refuse();
+        }
+        let session = Session::lazy(servers()).expect("valid");
+        let path = format!("/it-{}/host-7", uuid::Uuid::new_v4().simple());
+        let node = session.keep_node(&path, b"").expect("a valid path");
+        if is_created {
+            soon("the node", node.created()).await.expect("created");
+            proxy.refuse();
+        }
+        drop((node, session));
+        until("the file is free", || Session::lazy(servers()).is_ok()).await;
+    }
+}
+
 #[tokio::test]
 async fn session_that_was_left_is_ended_for_as_long_as_connecting_is_tried() {
     let (world, (_folder, file)) = (World::new().await, folder());
