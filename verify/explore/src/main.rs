@@ -156,9 +156,10 @@ fn simulate(histories: u64, first: u64, compares: bool) -> bool {
         grants += u64::from(history.grants);
         compared += history.compared;
         if let Some(broken) = history.broken {
+            let compare = if compares { " compare" } else { "" };
             println!("seed {seed}: {broken}");
             println!(
-                "after {} histories and {:.1?}; `history {seed}` shows it",
+                "after {} histories and {:.1?}; `cargo run --release -p explore -- history {seed}{compare}` shows it",
                 seed - first + 1,
                 began.elapsed()
             );
