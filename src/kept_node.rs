@@ -291,8 +291,8 @@ impl KeptNode {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. The node is then
-    /// deleted in the background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as [`Error::NoAuth`]. The node then stays until
-    /// its ZooKeeper session ends.
+    /// deleted in the background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as
+    /// [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
         let removed = async {
