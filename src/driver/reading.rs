@@ -102,7 +102,14 @@ impl Core {
         let before = state.read_by(op, reader);
         while let Some(next) = state.entries.get_mut(&op).and_then(Entry::next) {
             match next {
-                Next::Fired((watch, is_deleted)) => self.handle(state, Event::Fired { watch, is_deleted }),
+                Next::Fired((watch, is_deleted)) => {
+                    let generation = state.generation;
+                    self.connection(state);
+                    // If the session has ended meanwhile, the watch has gone with it.
+                    if generation == state.generation {
+                        self.decide(state, Event::Fired { watch, is_deleted });
+                    }
+                }
                 Next::Answered(flight, answered) => self.answered(state, flight, answered),
             }
         }

@@ -2,17 +2,25 @@
 //! locked.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use zookeeper_client::SessionState;
+use zookeeper_simulation::Server;
+
+use crate::driver::entry::Watching;
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
+use crate::machine::{SESSION, Watch};
 use crate::{Error, HoldState, Loss, Mutex, Session};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -113,6 +121,53 @@ async fn journal_begins_with_the_session() {
         matches!(&entries[..], [begin, renewed, ..] if begin == "Begin" && renewed.starts_with("Renewed")),
         "{entries:?}"
     );
+}
+
+/// The client tells its watches and the session of the end of the session, one after the other.
+#[test]
+fn event_of_a_watch_that_went_with_its_session_is_dropped() {
+    let journal = Journal::default();
+    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
+    let listens = journal.clone();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // Some wait for the lock.
+        .worker_threads(8)
+        .enable_all()
+        .on_thread_start(move || std::mem::forget(tracing::subscriber::set_default(listens.clone())))
+        .build()
+        .expect("a runtime");
+    let test = async move {
+        let server = Server::start().expect("a port");
+        let session = Session::connect(&server.address()).await.expect("a session");
+        let guard = Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held");
+        let (client, id) = (session.client().expect("a client"), session.id().0);
+        let fires = poll_fn(move |_| {
+            // The session does not know yet: it is locked.
+            server.expire(id);
+            let began = Instant::now();
+            while client.state() != SessionState::Expired {
+                assert!(began.elapsed() < SOON, "it does not expire");
+                std::thread::yield_now();
+            }
+            Poll::Ready(false)
+        });
+        {
+            let mut state = session.core().lock();
+            let op = *state.entries.keys().find(|op| **op != SESSION).expect("an acquisition");
+            let (path, name) = state.machine.op(op).expect("known").nodes()[0];
+            let watch = Watch::Own(op, path, name);
+            let entry = state.entries.get_mut(&op).expect("an entry");
+            entry.watches.push(Watching { watch, fires: fires.boxed(), since: None, _reservation: None });
+        }
+        assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+        drop(guard);
+        let has = |what: &str| locked(&journal.0).iter().any(|event| event.contains(what));
+        while !has("Abandon") {
+            tokio::task::yield_now().await;
+        }
+        assert!(has("Expired") && !has("Fired"), "{:?}", locked(&journal.0));
+    };
+    runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
 }
 
 /// Counts how often `work` locks the state of a session: the least of ten runs, because the session's task locks it, too.
