@@ -458,21 +458,25 @@ fn newest(data: &mut watch::Receiver<Data>) -> (u64, Arc<[u8]>) {
     (newest.number, newest.bytes.clone())
 }
 
+/// Whether another ZooKeeper session has taken the place of the one with this id, or is to take it.
+fn is_replaced(session: &Session, id: SessionId, state: SessionState) -> bool {
+    session.id() != id || matches!(state, SessionState::Renewing | SessionState::Refused)
+}
+
 /// Waits until the ZooKeeper session with this id is over, or the session is closed.
 ///
 /// A seam for `members`.
 pub(crate) async fn over(session: &Session, id: SessionId) {
-    use SessionState::{Closing, Ended, Refused, Renewing};
-    let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Closing | Ended);
+    use SessionState::{Closing, Ended};
+    let is_over = |state| is_replaced(session, id, state) || matches!(state, Closing | Ended);
     session.states().wait_for(is_over).await;
 }
 
-/// Waits until the ZooKeeper session with this id is over and another takes its place.
+/// Waits until the ZooKeeper session with this id is replaced; not at all if there was none. For ever if the session is closed
+/// first, because the close waits for what is kept.
 async fn replaced(session: &Session, id: SessionId) {
-    use SessionState::{Refused, Renewing};
-    let is_replaced = |state| id.0 == 0 || session.id() != id || matches!(state, Renewing | Refused);
-    if session.states().wait_for(is_replaced).await.is_none() {
-        // It is closed, and waits for what is kept.
+    let is_over = |state| id.0 == 0 || is_replaced(session, id, state);
+    if session.states().wait_for(is_over).await.is_none() {
         pending().await
     }
 }
@@ -685,7 +689,7 @@ async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
     let deleted = tokio::select! {
         deleted = deleted => deleted,
-        // The servers may never come, and this keeps the session.
+        // The servers may never answer. Without this the task would keep a session open that everybody else has dropped.
         () = replaced(&node.session, id) => return Ok(()),
     };
     let deleted = match deleted {

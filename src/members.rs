@@ -653,7 +653,7 @@ fn is_over(error: &Error) -> bool {
 
 /// Looks until the session is over.
 async fn look(group: Group, seen: watch::Sender<Seen>) {
-    // The reservation stays over a refusal: others might take the room meanwhile.
+    // The reservation is kept over a refusal. Otherwise others might take the room meanwhile.
     let (mut view, mut reservation) = (View::default(), None);
     loop {
         let Err(error) = look_until_refused(&group, &mut view, &mut reservation, &seen).await;

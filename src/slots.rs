@@ -337,7 +337,7 @@ impl Slots {
         if waiting.position() > 0 {
             return Ok(None);
         }
-        // If it was lost already, awaiting it would queue for this one number.
+        // A grant that is lost by now is not awaited: that would queue for this one number.
         let guard = waiting.now_or_never().transpose()?;
         Ok(guard.map(|guard| Slot { guard, number }))
     }

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-
 use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 

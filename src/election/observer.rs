@@ -154,19 +154,13 @@ impl View {
 
     /// Reserves room for a watch on `node`. Returns `false` if the name is too long to be watched.
     fn make_room(&self, zk: &Zk, parent: &str, node: &str) -> Result<bool> {
-        let mut before = None;
-        let mut reservation = {
-            let mut standing = locked(&self.standing);
-            if standing.session != Some(zk.id()) {
-                let present = Standing { session: Some(zk.id()), ..Standing::default() };
-                before = Some(std::mem::replace(&mut *standing, present));
-            }
-            standing.reservation.take()
-        };
-        // Not under the lock, as whatever may run the user's code.
-        drop(before);
-        let watches = self.core().reserve_watch(&mut reservation, parent, node);
-        locked(&self.standing).reservation = reservation;
+        // Taken out, because what follows may run the user's code, which must not happen under the lock.
+        let mut standing = std::mem::take(&mut *locked(&self.standing));
+        if standing.session != Some(zk.id()) {
+            standing = Standing { session: Some(zk.id()), ..Standing::default() };
+        }
+        let watches = self.core().reserve_watch(&mut standing.reservation, parent, node);
+        *locked(&self.standing) = standing;
         watches
     }
 

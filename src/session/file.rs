@@ -38,7 +38,8 @@ pub(super) struct SessionFile {
     lock: Mutex<Option<Arc<File>>>,
     /// Counts the writes and removals that were asked for.
     asked: AtomicU64,
-    /// Held by each of them: the number of the newest one. Threads of the pool may begin in another order.
+    /// The number of the newest of them that has begun. It is locked while one is under way. The threads of the pool may begin
+    /// them in another order.
     written: Mutex<u64>,
     /// The session that an earlier process has left.
     left: Option<Credentials>,
@@ -141,9 +142,13 @@ impl SessionFile {
     /// Lets the file name this session. Fails if the disk takes longer than `limit`; the write goes on then.
     pub(super) async fn name(self: &Arc<Self>, session: &SessionInfo, limit: Duration) -> Result<()> {
         let credentials = credentials_of(session).await.map_err(|error| self.no_password(&error))?;
-        let (this, number) = (Arc::clone(self), self.asked.fetch_add(1, Ordering::Relaxed) + 1);
+        let (this, number) = (Arc::clone(self), self.next_number());
         let written = on_disk(limit, move || this.write(number, &credentials)).await;
         written.map_err(|error| self.invalid(format!(" cannot be written: {error}")))
+    }
+
+    fn next_number(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn write(&self, number: u64, credentials: &Credentials) -> io::Result<()> {
@@ -171,8 +176,7 @@ impl SessionFile {
 
     /// Lets the file name no session, because the last one has ended.
     pub(super) async fn name_none(self: &Arc<Self>, limit: Duration) {
-        let (this, lock) = (Arc::clone(self), locked(&self.lock).clone());
-        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let (this, number, lock) = (Arc::clone(self), self.next_number(), locked(&self.lock).clone());
         let removed = on_disk(limit, move || {
             // An older write that begins later changes nothing.
             let mut newest = locked(&this.written);

@@ -33,12 +33,13 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
             let nodes = match answer {
                 MultiReadResult::Data { stat, .. } => usize::try_from(stat.num_children).unwrap_or_default(),
                 MultiReadResult::Error { err: ZkError::NoNode } => 0,
-                MultiReadResult::Error { err: ZkError::NoAuth } => {
-                    found.refused.push((*shard, Error::NoAuth { path: path.clone() }));
-                    continue;
-                }
-                MultiReadResult::Error { err: source } => {
-                    found.refused.push((*shard, Error::Client { action: "read", path: path.clone(), source }));
+                MultiReadResult::Error { err } => {
+                    let path = path.clone();
+                    let error = match err {
+                        ZkError::NoAuth => Error::NoAuth { path },
+                        source => Error::Client { action: "read", path, source },
+                    };
+                    found.refused.push((*shard, error));
                     continue;
                 }
                 _ => continue,
