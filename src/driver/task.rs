@@ -209,7 +209,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         drop((client, core.lock().give_client_up()));
         return Closing::Confirmed;
     }
-    let _ = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
+    let is_clean = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await.is_ok() && is_clean;
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());

@@ -35,7 +35,7 @@ const LONGEST: u64 = 1024;
 pub(super) struct SessionFile {
     path: PathBuf,
     /// The lock. `None` when the session is over: then the file is for the next.
-    lock: Mutex<Option<Arc<File>>>,
+    lock: Mutex<Option<Arc<Lock>>>,
     /// Counts the writes and removals that were asked for.
     asked: AtomicU64,
     /// The number of the newest of them that has begun. It is locked while one is under way. The threads of the pool may begin
@@ -158,7 +158,7 @@ impl SessionFile {
             return Ok(());
         }
         *newest = number;
-        // As long as there is a handle of it, the file is locked.
+        // The file stays locked until this one is dropped, too.
         let Some(lock) = locked(&self.lock).clone() else { return Ok(()) };
         let new = beside(&self.path, ".new");
         let written = create(&new).and_then(|mut file| {
@@ -232,9 +232,22 @@ fn target_of(path: &Path) -> PathBuf {
     target
 }
 
-/// Opens and locks a file, for as long as it is open; `None` if another handle has it locked.
+/// A file that is locked.
+struct Lock(File);
+
+/// Unlocks the file. Closing it is not enough: a child process that was just started has a copy of the handle until it runs
+/// its own program. In a crash the operating system closes all of them.
 #[cfg(unix)]
-fn lock(path: &Path) -> io::Result<Option<File>> {
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it fails, closing the file is all that is left.
+        _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+/// Opens and locks a file; `None` if another handle has it locked.
+#[cfg(unix)]
+fn lock(path: &Path) -> io::Result<Option<Lock>> {
     use std::os::unix::fs::OpenOptionsExt;
 
     use rustix::fs::{FlockOperation, flock};
@@ -242,7 +255,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Lock(file))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -250,19 +263,19 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Opens a file that no other handle may open meanwhile; `None` if there is one.
 #[cfg(windows)]
-fn lock(path: &Path) -> io::Result<Option<File>> {
+fn lock(path: &Path) -> io::Result<Option<Lock>> {
     use std::os::windows::fs::OpenOptionsExt;
 
     const ERROR_SHARING_VIOLATION: i32 = 32;
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).share_mode(0).open(path) {
         Err(error) if error.raw_os_error() == Some(ERROR_SHARING_VIOLATION) => Ok(None),
-        opened => opened.map(Some),
+        opened => opened.map(|file| Some(Lock(file))),
     }
 }
 
 /// What a lock file is known by. A copy was created later, and has another inode unless it is in another file system.
-fn mark_of(lock: &File) -> String {
-    let Ok(found) = lock.metadata() else { return "unknown".to_owned() };
+fn mark_of(Lock(file): &Lock) -> String {
+    let Ok(found) = file.metadata() else { return "unknown".to_owned() };
     let created = found.created().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(&found);
@@ -344,6 +357,18 @@ mod tests {
         for end in ["", ".lock"] {
             fs::remove_file(beside(&file.path, end)).expect("removed");
         }
+    }
+
+    /// A process that is being started has a handle of every open file, until its own program runs.
+    #[cfg(unix)]
+    #[test]
+    fn another_handle_of_the_lock_does_not_keep_the_file() {
+        let file = file();
+        let inherited = locked(&file.lock).as_ref().expect("locked").0.try_clone().expect("another handle");
+        file.unlock();
+        SessionFile::open(&file.path).expect("it is free");
+        drop(inherited);
+        fs::remove_file(beside(&file.path, ".lock")).expect("removed");
     }
 
     #[tokio::test]

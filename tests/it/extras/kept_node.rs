@@ -350,10 +350,21 @@ async fn removal_after_the_close_of_an_attached_session_has_removed_the_node_or_
     }
 }
 
+/// No lock is left, but the node may stay until the session expires.
+#[tokio::test]
+async fn close_that_has_not_deleted_a_kept_node_says_so() {
+    let world = World::new().await;
+    let (path, _node) = kept(&world).await;
+    world.proxy.on_request(|_| Verdict::Hold);
+    let closed = soon("the close", world.session.close()).await;
+    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
+    assert!(world.admin.check_stat(&path).await.expect("asked").is_some());
+}
+
 /// A clone of the client keeps the ZooKeeper session open.
 #[tokio::test]
 async fn kept_node_goes_with_a_close_that_leaves_the_session() {
-    let world = World::new().await;
+    let world = World::lasting().await;
     let (path, node) = kept(&world).await;
     let client = world.session.client().expect("a client");
     let closed = soon("the close", world.session.close()).await;

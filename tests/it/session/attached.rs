@@ -218,7 +218,7 @@ async fn close_of_a_given_client_finds_a_double_that_appears_late() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
-    let world = World::new().await;
+    let world = World::lasting().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = world.session.client().expect("a client");
     let waiting = soon("a place", world.mutex().enqueue()).await.expect("enqueued");

@@ -226,8 +226,8 @@ async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
 
 #[tokio::test]
 async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
-    let world = World::new().await;
-    let session = connect_for(&world.hosts, TIMEOUT).await;
+    let world = World::lasting().await;
+    let session = world.other().await;
     let client = session.client().expect("a client");
     let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let node = format!("{}-of-mine", world.path);

@@ -14,6 +14,8 @@ use crate::support::{World, code, hosts, stderr, stdout, zklock};
 const DOCUMENT: &str = include_str!("../../../../docs/zklock.md");
 
 /// Runs it with a session so long that this machine is fast enough.
+///
+/// The server that is given to the suite does not wait for its disk, which is a finding: tests of the exit code have their own.
 fn doctor(hosts: &str, more: &[&str]) -> (Option<i32>, String) {
     let done = zklock(["doctor", "--hosts", hosts, "--session", "30"].iter().chain(more));
     (code(&done), format!("{}{}", stdout(&done), stderr(&done)))
@@ -67,7 +69,8 @@ async fn list_without_all_members_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn single_server_is_found() {
-    let (code, report) = doctor(&hosts(), &[]);
+    let server = Server::start().await.expect("a server");
+    let (code, report) = doctor(&server.hosts(), &[]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("fix   there is one server"), "{report}");
     assert!(!report.contains("forceSync"), "{report}");
@@ -295,11 +298,12 @@ async fn identity_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn findings_can_be_ignored_by_their_ids() {
-    let (code, report) = doctor(&hosts(), &["--ignore", "one-server"]);
+    let server = Server::start().await.expect("a server");
+    let (code, report) = doctor(&server.hosts(), &["--ignore", "one-server"]);
     assert_eq!(code, Some(0), "{report}");
     assert!(!report.contains("there is one server"), "{report}");
     assert!(report.contains("ignored: one-server\n"), "{report}");
-    let (code, report) = doctor(&hosts(), &["--ignore", "one-servr"]);
+    let (code, report) = doctor(&server.hosts(), &["--ignore", "one-servr"]);
     assert_eq!(code, Some(64), "{report}");
     assert!(report.contains("one-server"), "{report}");
 }
@@ -334,14 +338,16 @@ async fn report_is_also_for_programs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_have_fallen_are_found() {
+    let server = Server::start().await.expect("a server");
     // 3 · 2⁵⁵ + 17
     let seen = "108086391056891921";
-    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", seen]);
+    let (code, report) = doctor(&server.hosts(), &["--ignore", "one-server", "--token", seen]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("fix   the next token is ") && report.contains("with the epoch 4 "), "{report}");
-    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", seen, "--token-epoch", "4"]);
+    let (code, report) =
+        doctor(&server.hosts(), &["--ignore", "one-server", "--token", seen, "--token-epoch", "4"]);
     assert_eq!(code, Some(0), "{report}");
-    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", "1"]);
+    let (code, report) = doctor(&server.hosts(), &["--ignore", "one-server", "--token", "1"]);
     assert_eq!(code, Some(0), "{report}");
     assert!(report.contains("containers work; token "), "{report}");
 }
