@@ -37,12 +37,35 @@ struct Lock {
     entries: Vec<Entry>,
 }
 
+/// A part of a path. Numbers have their order, so shard 9 comes before shard 10.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    /// The count of digits without leading zeros, the digits, and all of them.
+    Number(usize, &'a str, &'a str),
+    Text(&'a str),
+}
+
+fn parts(path: &str) -> Vec<Part<'_>> {
+    let are_alike = |one: &u8, other: &u8| one.is_ascii_digit() == other.is_ascii_digit();
+    let mut rest = path;
+    path.as_bytes()
+        .chunk_by(are_alike)
+        .map(|chunk| {
+            // All digits are ASCII, so it ends at a character.
+            let (part, more) = rest.split_at(chunk.len());
+            rest = more;
+            let digits = part.trim_start_matches('0');
+            if chunk[0].is_ascii_digit() { Part::Number(digits.len(), digits, part) } else { Part::Text(part) }
+        })
+        .collect()
+}
+
 pub(crate) async fn ls(given: &Ls) -> Result<u8, Failure> {
     let session = connect(&given.connection, None).await?;
     let (mut locks, denied) = walk(&session, &given.parent).await?;
     close(&session).await;
     locks.retain(|lock| given.search.as_deref().is_none_or(|text| lock.has(text)));
-    locks.sort_by(|one, other| one.path.cmp(&other.path));
+    locks.sort_by(|one, other| parts(&one.path).cmp(&parts(&other.path)));
     match given.sort {
         Order::Path => {}
         Order::Wait => locks.sort_by_key(|lock| Reverse(lock.first_waiter().map(Entry::age))),
@@ -185,6 +208,12 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_paths_have_their_order() {
+        let all = ["/a/9", "/a/010", "/a/10", "/a/10/x", "/a/é11", "/a/é11x"];
+        assert!(all.is_sorted_by(|one, other| parts(one) < parts(other)));
+    }
 
     #[test]
     fn contenders_have_numbers_at_their_end() {
