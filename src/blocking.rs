@@ -63,10 +63,14 @@
 //!
 //! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future: in a
 //! task, and in the body of `#[tokio::main]`. It would block the thread, and with it every other task there. Use the async API,
-//! or make the call in [`spawn_blocking`](tokio::task::spawn_blocking) or in `block_in_place`, where it is allowed.
+//! or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
 //!
-//! There is one exception: in a future inside [`unconstrained`](tokio::task::unconstrained) the call panics instead, before it
+//! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
+//!
+//! There is one exception: in a future inside [`unconstrained`] the call panics instead, before it
 //! has sent anything. A task is recognized by its budget of operations, which such a future does not have.
+//!
+//! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!
 //! Calls that do not block are allowed everywhere: to create a lock, to look at a guard's state, to drop guards and sessions.
 //!

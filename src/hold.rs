@@ -259,6 +259,8 @@ impl Hold {
     /// makes up for the missed ticks in one step, unless its `MissedTickBehavior` is `Delay`. Send the fencing token with
     /// each write.
     ///
+    /// [`tokio::time::interval`]: https://docs.rs/tokio/latest/tokio/time/fn.interval.html
+    ///
     /// # Cancel safety
     ///
     /// Dropping this future drops `future`. The guard stays.
@@ -464,8 +466,10 @@ macro_rules! guard {
             ///
             /// # Cancel safety
             ///
-            /// Dropping the future releases in the background, so a [`timeout`](tokio::time::timeout) around it only limits
+            /// Dropping the future releases in the background, so a [`timeout`] around it only limits
             /// the waiting.
+            ///
+            /// [`timeout`]: https://docs.rs/tokio/latest/tokio/time/fn.timeout.html
             ///
             /// # Errors
             ///

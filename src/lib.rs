@@ -135,6 +135,8 @@
 //! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect
 //! the session on a runtime of its own. A loss does not stop work on such a thread: let it hand over the token.
 //!
+//! [`tokio::task::spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
+//!
 //! # Log layers and metrics recorders
 //!
 //! `tracing` layers and `metrics` recorders are your code. They may call this crate, take locks of their own, and panic.

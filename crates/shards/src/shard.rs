@@ -32,7 +32,9 @@ impl Shard {
     }
 
     /// The hold of the shard's lock, for health checks and for tasks that work for this shard. Code that blocks, on a thread of
-    /// [`spawn_blocking`](tokio::task::spawn_blocking), looks at its [`state`](HoldMonitor::state) between two steps.
+    /// [`spawn_blocking`], looks at its [`state`](HoldMonitor::state) between two steps.
+    ///
+    /// [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
     #[must_use]
     pub fn monitor(&self) -> &HoldMonitor {
         &self.monitor
