@@ -16,7 +16,7 @@ pub(crate) struct Alive {
     pings_at: Moment,
     passes_on_at: Moment,
     stall: Option<Stall>,
-    cut_at: Moment,
+    pub(crate) cut_at: Moment,
     /// When its server is cut off no more, or its client connects again.
     pub(crate) lasts_until: Moment,
     /// When the leader has taken the session to end it.

@@ -481,13 +481,15 @@ impl<T: Doubt> World<T> {
     fn look(&mut self, c: usize) {
         let client = &mut self.clients[c];
         if std::mem::take(&mut client.is_news) {
+            // Before the look that comes with the disconnect, which finds the next connection.
+            let since = client.last_seen_up;
             let (is_up, was_up) = (client.is_up, client.machine.is_up);
             if was_up {
                 client.epoch += 1;
                 self.handle(c, Event::Connection(Connection::Down));
             }
             if is_up {
-                let since = self.clients[c].last_seen_up;
+                assert!(since <= self.clients[c].alive.cut_at, "it was not seen up after the cut");
                 self.handle(c, Event::Connection(Connection::Up { since }));
             }
         }
@@ -879,8 +881,13 @@ impl<T: Doubt> World<T> {
         self.log.nodes.iter().for_each(|node| println!("{node:?}"));
         for client in &self.clients {
             println!(
-                "session {}, up {}, timers {:?}, flight {:?}, mail {:?}",
-                client.session, client.is_up, client.machine.timers, client.flight, client.mail
+                "session {}, up {}, {:?}, timers {:?}, flight {:?}, mail {:?}",
+                client.session,
+                client.is_up,
+                client.machine.trust,
+                client.machine.timers,
+                client.flight,
+                client.mail
             );
             client.machine.ops().for_each(|(op, one)| println!("  {op}: {one:?}"));
             println!("  {:?} {:?}", client.machine.paths, client.machine.deletes);
