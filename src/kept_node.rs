@@ -122,7 +122,8 @@ impl Session {
     /// fifteen small requests a second.
     ///
     /// [`close`](Self::close) and [`drain`](Self::drain) delete the node, also in a session that goes on because its client was
-    /// [attached](Self::attach) or shared.
+    /// [attached](Self::attach) or shared. If the servers do not answer, `close` fails with [`Error::Unavailable`], and the node
+    /// stays until its ZooKeeper session ends.
     ///
     /// # Errors
     ///
@@ -352,13 +353,13 @@ fn warn_left(node: &Node, error: &Error) {
 }
 
 /// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
-async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, _keeping: Keeping) {
+async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, keeping: Keeping) {
     let (mut turns, mut written) = (interval(TURN), None);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written).await;
         if is_over(&error) {
-            let left = delete(&node, node.session.id()).await.err();
+            let left = delete(&node, node.session.id(), &keeping).await.err();
             if let Some(left) = &left {
                 warn_left(&node, left);
             }
@@ -663,28 +664,35 @@ impl Node {
 }
 
 /// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
-async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: Keeping) -> Result<()> {
+async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, keeping: Keeping) -> Result<()> {
     // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
     if let Standing::Ended(_, left) = &*standing.borrow() {
         return left.clone().map_or(Ok(()), Err);
     }
-    delete(node, node.session.id()).await
+    delete(node, node.session.id(), &keeping).await
 }
 
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
 /// the nodes of locks.
-async fn delete(node: &Node, id: SessionId) -> Result<()> {
-    delete_if_ours(node, id).await?;
-    if node.in_doubt.load(Ordering::Relaxed) {
-        sleep(SECOND_SEARCH).await;
-        delete_if_ours(node, id).await?;
+async fn delete(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
+    let deleted = async {
+        delete_if_ours(node, id, keeping).await?;
+        if node.in_doubt.load(Ordering::Relaxed) {
+            sleep(SECOND_SEARCH).await;
+            delete_if_ours(node, id, keeping).await?;
+        }
+        Ok(())
+    };
+    let deleted = deleted.await;
+    if matches!(deleted, Err(Error::Unavailable { .. })) {
+        keeping.leave();
     }
-    Ok(())
+    deleted
 }
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
-async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
+async fn delete_if_ours(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
     let path = &*node.path;
     let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
     let deleted = tokio::select! {
@@ -693,7 +701,7 @@ async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
         () = replaced(&node.session, id) => return Ok(()),
     };
     let deleted = match deleted {
-        Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
+        Err(error) if is_over(&error) => delete_in_the_end(node, id, keeping).await?,
         deleted => deleted?,
     };
     match deleted {
@@ -703,23 +711,31 @@ async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
 }
 
 /// The same while the session is being closed. It takes no requests then, but it waits for this.
-async fn delete_in_the_end(node: &Node, id: SessionId) -> Result<Result<(), ZkError>> {
+async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Result<Result<(), ZkError>> {
     let session = &node.session;
-    let Some(limit) = session.client().map(|client| client.session_timeout()) else { return Ok(Ok(())) };
+    let limit = session.timeout();
+    if session.client().is_none() {
+        return if keeping.may_be_left() { Err(session.unavailable(limit)) } else { Ok(Ok(())) };
+    }
     let deleted = timeout(limit, async {
         // Once the client is given up, the close does not wait any more.
         while let Some(client) = session.client() {
             match delete_in(client, node, id).await {
-                Err(ZkError::ConnectionLoss | ZkError::Throttled) => sleep(TURN).await,
-                Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => break,
-                // The runtime of the client is gone.
-                Err(ZkError::UnexpectedError(_)) => break,
-                deleted => return deleted,
+                // A lost request is a custom error.
+                Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
+                // The session is over, or the runtime of the client is gone.
+                Err(
+                    ZkError::SessionExpired
+                    | ZkError::ClientClosed
+                    | ZkError::AuthFailed
+                    | ZkError::UnexpectedError(_),
+                ) => return Some(Ok(())),
+                deleted => return Some(deleted),
             }
         }
-        Ok(())
+        None
     });
-    deleted.await.map_err(|_| session.unavailable(limit))
+    deleted.await.ok().flatten().ok_or_else(|| session.unavailable(limit))
 }
 
 /// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.

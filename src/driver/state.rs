@@ -44,12 +44,23 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 /// How a session ended, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The nodes are gone, and the session is gone or will be. Also used for an attached client, whose session lives on.
+    /// The servers have confirmed the end of the session, and with it of its nodes.
     Confirmed,
+    /// The nodes are gone. The session was not made, is over by the client's clock, or expires soon; that of an attached client
+    /// goes on.
+    Released,
     /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
     ClientKept,
     /// The servers did not confirm the end.
     Unconfirmed,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// How many tasks keep or delete such nodes.
+    pub(crate) tasks: usize,
+    /// No server has answered whether one of them is deleted.
+    pub(crate) is_left: bool,
 }
 
 /// The reader of an acquisition's answers.
@@ -90,8 +101,8 @@ pub(crate) struct State {
     pub(crate) error: Option<Error>,
     /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
-    /// How many tasks keep nodes that they must delete before the session ends.
-    pub(crate) kept: usize,
+    /// The nodes that must be deleted before the session ends, other than lock nodes.
+    pub(crate) kept: Kept,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
     pub(super) runtime_is_gone: bool,

@@ -44,7 +44,7 @@ impl Task {
         let (mut old, mut began) = (None, None);
         loop {
             if is_traced() {
-                core.report(|| tracing::trace!("keeper is woken"));
+                core.report(|| tracing::trace!("session's task is woken"));
             }
             let (life, runtime_is_gone, is_replaced, beat) = {
                 let mut state = core.lock_current();
@@ -61,10 +61,9 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
-                    let is_open = core.lock().connection.is_some();
                     let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
                     if let Some(servers) = &self.servers {
-                        servers.over(is_open && closing == Closing::Confirmed).await;
+                        servers.over(closing == Closing::Confirmed).await;
                     }
                     // `Session::close` returns after the next step. The reports are made before that.
                     core.reports.ended().await;
@@ -84,7 +83,7 @@ impl Task {
             }
             // Late answers are looked for only once a beat, because there may be thousands of calls.
             if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
-                core.report(|| tracing::trace!("worker is woken"));
+                core.report(|| tracing::trace!("session's task reads answers"));
             }
             let wakes_at = core.fire_timers();
             tokio::select! {
@@ -101,13 +100,10 @@ impl Drop for Task {
         if self.is_done {
             return;
         }
-        if let Some(servers) = &self.servers {
-            servers.unlock();
-        }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(RUNTIME_GONE));
-        let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Confirmed };
+        let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Released };
         let given = state.client.clone().filter(|_| state.machine.is_attached());
         let nodes = state.all_nodes();
         self.core.expire(&mut state);
@@ -119,6 +115,10 @@ impl Drop for Task {
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
+        // The next session with the file ends this one, so first all holds have to be lost.
+        if let Some(servers) = &self.servers {
+            servers.unlock();
+        }
         self.core.reports.end();
         drop(dropped);
         if let Some(client) = given {
@@ -202,14 +202,15 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     };
     let Some(client) = client else {
         // There is no session to end.
-        return Closing::Confirmed;
+        return Closing::Released;
     };
     if is_attached {
-        let _ = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
+        let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
         drop((client, core.lock().give_client_up()));
-        return Closing::Confirmed;
+        return if deleted == Ok(true) { Closing::Released } else { Closing::Unconfirmed };
     }
-    let is_clean = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await.is_ok() && is_clean;
+    let deleted = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
+    let is_clean = is_clean && deleted == Ok(true);
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
@@ -221,18 +222,21 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     match timeout_at(until, changes.ended()).await {
         Ok(()) => Closing::Confirmed,
         Err(_) if is_kept => Closing::ClientKept,
-        Err(_) if is_clean => Closing::Confirmed,
+        // Without an answer nobody knows whether a clone keeps the session.
+        Err(_) if is_clean && !is_shared => Closing::Released,
         Err(_) => Closing::Unconfirmed,
     }
 }
 
-/// Waits until the tasks that keep nodes have deleted them.
-async fn kept_are_deleted(core: &Core) {
+/// Waits until the tasks that keep nodes have ended. Returns whether the servers have answered all their requests to delete
+/// them.
+async fn kept_are_deleted(core: &Core) -> bool {
     let mut changes = core.changes.subscribe();
-    while core.lock().kept > 0 {
+    while core.lock().kept.tasks > 0 {
         // The sender lives as long as the core.
         let _ = changes.changed().await;
     }
+    !core.lock().kept.is_left
 }
 
 /// The times of earlier beats. Each beat goes to the account of trust, where a stall of the process shows as a gap.

@@ -46,13 +46,13 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let (core, limit) = (self.core(), self.timeout());
         close(core, &mut core.lock());
-        let ended = until(&core.changes, || {
-            let state = core.lock();
-            // Without `connection` there is no session to end.
-            state.closing.or_else(|| state.connection.is_none().then_some(Closing::Confirmed))
-        });
+        let ended = until(&core.changes, || core.lock().closing);
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
+            if state.connection.is_none() {
+                // The task has not run, but there is no session to end.
+                return Closing::Released;
+            }
             // An attached client's session goes on, and so does the clean-up.
             let client = if state.machine.is_attached() { None } else { state.give_client_up() };
             drop(state);
@@ -60,7 +60,7 @@ impl Session {
             Closing::Unconfirmed
         });
         match closing {
-            Closing::Confirmed => Ok(()),
+            Closing::Confirmed | Closing::Released => Ok(()),
             Closing::ClientKept => {
                 let session = self.id();
                 tracing::warn!(%session, "a clone of its client keeps a session open that was closed");
@@ -140,14 +140,26 @@ impl Session {
     /// Counts one more kept node, until the result is dropped. A seam for `kept_node`: the session has no list of these
     /// nodes.
     pub(crate) fn keeping(&self) -> Keeping {
-        self.core().lock().kept += 1;
+        self.core().lock().kept.tasks += 1;
         Keeping(Arc::clone(self.core()))
+    }
+}
+
+impl Keeping {
+    /// Notes that no server has answered whether the node is deleted.
+    pub(crate) fn leave(&self) {
+        self.0.lock().kept.is_left = true;
+    }
+
+    /// Whether the session was closed, and no server has confirmed that its nodes are gone.
+    pub(crate) fn may_be_left(&self) -> bool {
+        self.0.lock().closing == Some(Closing::Unconfirmed)
     }
 }
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        self.0.lock().kept -= 1;
+        self.0.lock().kept.tasks -= 1;
         self.0.changes.send_replace(());
     }
 }

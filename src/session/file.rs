@@ -232,16 +232,19 @@ fn target_of(path: &Path) -> PathBuf {
     target
 }
 
-/// A file that is locked.
-struct Lock(File);
+/// A file that is locked, and the process that has locked it.
+struct Lock(File, u32);
 
 /// Unlocks the file. Closing it is not enough: a child process that was just started has a copy of the handle until it runs
-/// its own program. In a crash the operating system closes all of them.
+/// its own program. After a crash the next process waits for such a child.
 #[cfg(unix)]
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If it fails, closing the file is all that is left.
-        _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+        // Not in a copy of the process, by `fork`: it would unlock the file of the original. If it fails, closing the file is all
+        // that is left.
+        if std::process::id() == self.1 {
+            _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+        }
     }
 }
 
@@ -255,7 +258,7 @@ fn lock(path: &Path) -> io::Result<Option<Lock>> {
 
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Lock(file))),
+        Ok(()) => Ok(Some(Lock(file, std::process::id()))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -269,12 +272,12 @@ fn lock(path: &Path) -> io::Result<Option<Lock>> {
     const ERROR_SHARING_VIOLATION: i32 = 32;
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).share_mode(0).open(path) {
         Err(error) if error.raw_os_error() == Some(ERROR_SHARING_VIOLATION) => Ok(None),
-        opened => opened.map(|file| Some(Lock(file))),
+        opened => opened.map(|file| Some(Lock(file, std::process::id()))),
     }
 }
 
 /// What a lock file is known by. A copy was created later, and has another inode unless it is in another file system.
-fn mark_of(Lock(file): &Lock) -> String {
+fn mark_of(Lock(file, _): &Lock) -> String {
     let Ok(found) = file.metadata() else { return "unknown".to_owned() };
     let created = found.created().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     #[cfg(unix)]

@@ -350,15 +350,47 @@ async fn removal_after_the_close_of_an_attached_session_has_removed_the_node_or_
     }
 }
 
-/// No lock is left, but the node may stay until the session expires.
+/// No lock is left, but the node may stay until the session expires. The servers do not answer, or the connection is reset too.
 #[tokio::test]
 async fn close_that_has_not_deleted_a_kept_node_says_so() {
-    let world = World::new().await;
-    let (path, _node) = kept(&world).await;
-    world.proxy.on_request(|_| Verdict::Hold);
-    let closed = soon("the close", world.session.close()).await;
-    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
-    assert!(world.admin.check_stat(&path).await.expect("asked").is_some());
+    for (is_attached, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new().await;
+        let client = Client::connector().with_session_timeout(TIMEOUT).connect(&world.proxy.hosts()).await;
+        let client = client.expect("connects");
+        let own = Session::attach(client.clone()).expect("in a runtime");
+        let session = if is_attached { own } else { world.session.clone() };
+        let path = format!("{}/member", world.path);
+        let node = session.keep_node(&path, DATA).expect("a valid path");
+        soon("the node", node.created()).await.expect("created");
+        world.proxy.on_request(|_| Verdict::Hold);
+        world.proxy.reset();
+        let closing = tokio::spawn(async move { session.close().await });
+        if is_reset {
+            soon("the barrier of the removal", world.proxy.wait_for(|one| one.op == Op::Multi)).await;
+            world.proxy.refuse();
+        }
+        let closed = soon("the close", closing).await.expect("no panic");
+        let removed = soon("its end", node.remove()).await;
+        let case = format!("attached {is_attached}, reset {is_reset}: {closed:?}, {removed:?}");
+        assert!(matches!(closed, Err(Error::Unavailable { .. })), "{case}");
+        assert!(matches!(removed, Err(Error::Unavailable { .. })), "{case}");
+        drop(client);
+    }
+}
+
+#[tokio::test]
+async fn kept_node_is_deleted_by_a_close_whose_connection_is_reset() {
+    let world = World::lasting().await;
+    let (client, session) = attached(&world.proxy.hosts()).await;
+    let path = format!("{}/member", world.path);
+    let node = session.keep_node(&path, DATA).expect("a valid path");
+    soon("the node", node.created()).await.expect("created");
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeAnswer(1));
+    soon("the close", session.close()).await.expect("closed");
+    assert!(world.proxy.cut_fired());
+    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
+    drop((client, node));
 }
 
 /// A clone of the client keeps the ZooKeeper session open.

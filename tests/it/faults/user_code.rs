@@ -391,7 +391,7 @@ async fn subscriber_that_panics_costs_its_events_alone() {
     let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
-    for text in ["keeper is woken", "lock is lost", "session is made"] {
+    for text in ["session's task is woken", "lock is lost", "session is made"] {
         let panics = Warnings::that_panic_at(text).listen();
         world.expire().await;
         soon("a connection", world.session.states().wait_for(|state| state.is_connected())).await;

@@ -264,11 +264,11 @@ async fn release_that_is_answered_late_returns_with_the_answer() {
     let logged = Warnings::and_traces();
     let _guard = logged.listen();
     world.proxy.on_request(|request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward });
-    let woken = logged.count("worker is woken");
+    let woken = logged.count("session's task reads answers");
     let release = tokio::spawn(guard.release());
     // The background takes over what lasts.
     let taken = async {
-        while logged.count("worker is woken") == woken {
+        while logged.count("session's task reads answers") == woken {
             next_look().await;
         }
     };

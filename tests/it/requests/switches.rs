@@ -33,18 +33,20 @@ async fn lock_and_release_wake_no_task_but_the_callers() {
         let cycle = async { mutex.lock().await.expect("held").release().await.expect("released") };
         count_polls(&mut polls, cycle).await;
     }
-    let [keeper, worker] = ["keeper is woken", "worker is woken"].map(|text| logged.count(text));
-    // The keeper is also woken each second, however many locks there are.
+    let [woken, read] = ["session's task is woken", "session's task reads answers"].map(|text| logged.count(text));
+    // The task is also woken each second, however many locks there are.
     let beats = usize::try_from(began.elapsed().as_secs()).expect("a test is not that long") + 2;
     let beat = async {
-        while logged.count("keeper is woken") == keeper {
+        while logged.count("session's task is woken") == woken {
             next_look().await;
         }
     };
-    soon("a beat of the keeper, which shows that its wake-ups are counted", beat).await;
-    println!("{CYCLES} locks and releases: caller polled {polls} times, keeper {keeper}, worker {worker}");
-    assert!(keeper <= beats, "keeper {keeper}, of which {beats} may be beats");
-    assert_eq!(worker, 0, "the worker has nothing to do");
+    soon("a beat of the task, which shows that its wake-ups are counted", beat).await;
+    println!(
+        "{CYCLES} locks and releases: caller polled {polls} times, the task was woken {woken} times, and read answers {read} times"
+    );
+    assert!(woken <= beats, "{woken}, of which {beats} may be beats");
+    assert_eq!(read, 0, "the callers read all answers");
     // On a slow machine the answers to a burst arrive one by one.
     assert!(polls <= 6 * CYCLES, "{polls}");
 }

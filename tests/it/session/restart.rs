@@ -278,7 +278,6 @@ async fn session_in_the_same_process_can_follow_one_that_was_dropped() {
     drop(is_free(&session, &world.path).await);
 }
 
-/// As between the start of servers and that of a service.
 /// The removal of a kept node does not wait for servers that never come.
 #[tokio::test]
 async fn session_that_was_dropped_with_its_kept_node_in_an_outage_frees_the_file() {
@@ -301,6 +300,16 @@ async fn session_that_was_dropped_with_its_kept_node_in_an_outage_frees_the_file
     }
 }
 
+#[tokio::test]
+async fn file_is_free_when_a_close_returns_that_has_nothing_to_end() {
+    let (_folder, file) = folder();
+    let servers = || Servers::new("127.0.0.1:1").with_session_timeout(TIMEOUT).with_session_file(&file);
+    let session = Session::lazy(servers()).expect("valid");
+    session.close().await.expect("closed");
+    Session::lazy(servers()).expect("the file is free");
+}
+
+/// As between the start of servers and that of a service.
 #[tokio::test]
 async fn session_that_was_left_is_ended_for_as_long_as_connecting_is_tried() {
     let (world, (_folder, file)) = (World::new().await, folder());
