@@ -89,7 +89,7 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     let pages = timeline::draw(&facts.events, &facts.faults, &facts.marks, &title, out)?;
     let excuses = Excuses::of(facts, course.session);
     let mut margins = margins::of(facts, &excuses, course.session.as_nanos() as u64);
-    let pace = Pace::of(&facts.events, course);
+    let pace = Pace::of(&facts.events, course.calm..=course.asked);
 
     let groups = groups::of(facts, &excuses, course);
 

@@ -18,9 +18,10 @@ pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
     };
     for (object, is_busy) in course.workloads.iter().flat_map(objects) {
         let path = path(object);
-        let grants = events.iter().filter(|event| *event.object == path);
-        let grants = grants.filter(|event| matches!(event.step, Step::Acquired { .. }));
-        let granted = |times: RangeInclusive<u64>| grants.clone().any(|event| times.contains(&event.at));
+        let grants = events.iter().filter(|event| matches!(event.step, Step::Acquired { .. }));
+        let granted = |times: RangeInclusive<u64>| {
+            grants.clone().any(|event| awaited(&event.object) == awaited(&path) && times.contains(&event.at))
+        };
         if !granted(0..=course.calm) {
             denied.push(format!("{path}: no grant before the last fault was over"));
         }
@@ -31,6 +32,12 @@ pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
     denied
 }
 
+/// What the one that acquires waits for: a claim takes any number that is free, so nobody waits for a certain one.
+fn awaited(object: &str) -> &str {
+    let slots = path("slots");
+    object.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| *parent == slots).unwrap_or(object)
+}
+
 /// The longest time without a grant, and the lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
@@ -39,24 +46,48 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Considers each object separately, from the end of the last fault until the clients were stopped.
-    pub(super) fn of(events: &[Event], course: &Course) -> Self {
-        let (begin, end) = (course.calm, course.asked);
+    /// Considers what is awaited, from the end of the last fault until the clients were stopped.
+    pub(super) fn of(events: &[Event], times: RangeInclusive<u64>) -> Self {
+        let (begin, end) = (*times.start(), *times.end());
         let mut last = BTreeMap::<&str, u64>::new();
         let mut gaps = Vec::new();
         let resting: Vec<_> = Workload::ALL.into_iter().filter(|workload| !workload.is_busy()).collect();
         let resting: Vec<_> = resting.iter().flat_map(|workload| workload.objects()).map(|it| path(it)).collect();
         for event in events.iter().filter(|event| !resting.iter().any(|path| *event.object == **path)) {
             if matches!(event.step, Step::Acquire { .. }) {
-                last.entry(&event.object).or_insert(begin);
+                last.entry(awaited(&event.object)).or_insert(begin);
             }
-            if matches!(event.step, Step::Acquired { .. }) && (begin..=end).contains(&event.at) {
-                let before = last.insert(&event.object, event.at).unwrap_or(begin);
-                gaps.push((event.at - before, &*event.object));
+            if matches!(event.step, Step::Acquired { .. }) && times.contains(&event.at) {
+                let before = last.insert(awaited(&event.object), event.at).unwrap_or(begin);
+                gaps.push((event.at - before, awaited(&event.object)));
             }
         }
         gaps.extend(last.into_iter().map(|(object, before)| (end.saturating_sub(before), object)));
         let (longest, object) = gaps.into_iter().max().unwrap_or_default();
         Self { longest: Duration::from_nanos(longest), object: object.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn longest(lines: &[(&str, u64, Value)]) -> Duration {
+        let event = |(object, at, step): &(&str, u64, Value)| {
+            let mut line = json!({ "at": at, "process": "c1.1", "object": path(object), "attempt": at });
+            line.as_object_mut().expect("an object").extend(step.as_object().expect("an object").clone());
+            serde_json::from_value(line).expect("an event")
+        };
+        Pace::of(&lines.iter().map(event).collect::<Vec<Event>>(), 0..=100).longest
+    }
+
+    #[test]
+    fn number_that_no_claim_takes_is_not_waited_for() {
+        let acquired = |token: u64| json!({ "step": "acquired", "token": token });
+        let lines = |one, other| [(one, 10, acquired(1)), (one, 20, acquired(2)), (other, 90, acquired(3))];
+        assert_eq!(longest(&lines("mutex", "again")), Duration::from_nanos(90));
+        assert_eq!(longest(&lines("slots/0", "slots/1")), Duration::from_nanos(70));
     }
 }
