@@ -232,8 +232,13 @@ fn target_of(path: &Path) -> PathBuf {
     target
 }
 
-/// A file that is locked, and the process that has locked it.
-struct Lock(File, u32);
+/// A file that is locked.
+struct Lock {
+    file: File,
+    /// The process that has locked it.
+    #[cfg(unix)]
+    process: u32,
+}
 
 /// Unlocks the file. Closing it is not enough: a child process that was just started has a copy of the handle until it runs
 /// its own program. After a crash the next process waits for such a child.
@@ -242,8 +247,8 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Not in a copy of the process, by `fork`: it would unlock the file of the original. If it fails, closing the file is all
         // that is left.
-        if std::process::id() == self.1 {
-            _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+        if std::process::id() == self.process {
+            _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
         }
     }
 }
@@ -258,7 +263,7 @@ fn lock(path: &Path) -> io::Result<Option<Lock>> {
 
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Lock(file, std::process::id()))),
+        Ok(()) => Ok(Some(Lock { file, process: std::process::id() })),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -272,13 +277,13 @@ fn lock(path: &Path) -> io::Result<Option<Lock>> {
     const ERROR_SHARING_VIOLATION: i32 = 32;
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).share_mode(0).open(path) {
         Err(error) if error.raw_os_error() == Some(ERROR_SHARING_VIOLATION) => Ok(None),
-        opened => opened.map(|file| Some(Lock(file, std::process::id()))),
+        opened => opened.map(|file| Some(Lock { file })),
     }
 }
 
 /// What a lock file is known by. A copy was created later, and has another inode unless it is in another file system.
-fn mark_of(Lock(file, _): &Lock) -> String {
-    let Ok(found) = file.metadata() else { return "unknown".to_owned() };
+fn mark_of(lock: &Lock) -> String {
+    let Ok(found) = lock.file.metadata() else { return "unknown".to_owned() };
     let created = found.created().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(&found);
@@ -367,7 +372,7 @@ mod tests {
     #[test]
     fn another_handle_of_the_lock_does_not_keep_the_file() {
         let file = file();
-        let inherited = locked(&file.lock).as_ref().expect("locked").0.try_clone().expect("another handle");
+        let inherited = locked(&file.lock).as_ref().expect("locked").file.try_clone().expect("another handle");
         file.unlock();
         SessionFile::open(&file.path).expect("it is free");
         drop(inherited);
