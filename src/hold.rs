@@ -466,8 +466,7 @@ macro_rules! guard {
             ///
             /// # Cancel safety
             ///
-            /// Dropping the future releases in the background, so a [`timeout`] around it only limits
-            /// the waiting.
+            /// Dropping the future releases in the background, so a [`timeout`] around it only limits the waiting.
             ///
             /// [`timeout`]: https://docs.rs/tokio/latest/tokio/time/fn.timeout.html
             ///

@@ -473,8 +473,8 @@ pub(crate) async fn over(session: &Session, id: SessionId) {
     session.states().wait_for(is_over).await;
 }
 
-/// Waits until the ZooKeeper session with this id is replaced; not at all if there was none. For ever if the session is closed
-/// first, because the close waits for what is kept.
+/// Waits until the ZooKeeper session with this id is replaced; not at all if there was none. Waits for ever if the
+/// session is closed first: then the close waits until its nodes are deleted.
 async fn replaced(session: &Session, id: SessionId) {
     let is_over = |state| id.0 == 0 || is_replaced(session, id, state);
     if session.states().wait_for(is_over).await.is_none() {
@@ -676,19 +676,12 @@ async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, keeping: K
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
 /// the nodes of locks.
 async fn delete(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
-    let deleted = async {
+    delete_if_ours(node, id, keeping).await?;
+    if node.in_doubt.load(Ordering::Relaxed) {
+        sleep(SECOND_SEARCH).await;
         delete_if_ours(node, id, keeping).await?;
-        if node.in_doubt.load(Ordering::Relaxed) {
-            sleep(SECOND_SEARCH).await;
-            delete_if_ours(node, id, keeping).await?;
-        }
-        Ok(())
-    };
-    let deleted = deleted.await;
-    if matches!(deleted, Err(Error::Unavailable { .. })) {
-        keeping.leave();
     }
-    deleted
+    Ok(())
 }
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
@@ -735,7 +728,10 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
         }
         None
     });
-    deleted.await.ok().flatten().ok_or_else(|| session.unavailable(limit))
+    deleted.await.ok().flatten().ok_or_else(|| {
+        keeping.leave();
+        session.unavailable(limit)
+    })
 }
 
 /// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.

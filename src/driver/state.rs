@@ -46,8 +46,7 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 pub(crate) enum Closing {
     /// The servers have confirmed the end of the session, and with it of its nodes.
     Confirmed,
-    /// The nodes are gone. The session was not made, is over by the client's clock, or expires soon; that of an attached client
-    /// goes on.
+    /// The nodes are gone. There was no ZooKeeper session to end, or the servers will expire it. An attached client's goes on.
     Released,
     /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
     ClientKept,
@@ -55,9 +54,10 @@ pub(crate) enum Closing {
     Unconfirmed,
 }
 
+/// The nodes that must be deleted before the session ends, other than lock nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// How many tasks keep or delete such nodes.
+    /// How many tasks keep or delete them.
     pub(crate) tasks: usize,
     /// No server has answered whether one of them is deleted.
     pub(crate) is_left: bool,
@@ -101,7 +101,6 @@ pub(crate) struct State {
     pub(crate) error: Option<Error>,
     /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
-    /// The nodes that must be deleted before the session ends, other than lock nodes.
     pub(crate) kept: Kept,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,

@@ -115,7 +115,7 @@ impl Drop for Task {
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
-        // The next session with the file ends this one, so first all holds have to be lost.
+        // Whoever opens the file next ends this session, so all holds must be lost before it is unlocked.
         if let Some(servers) = &self.servers {
             servers.unlock();
         }

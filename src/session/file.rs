@@ -158,7 +158,7 @@ impl SessionFile {
             return Ok(());
         }
         *newest = number;
-        // The file stays locked until this one is dropped, too.
+        // With this handle the file stays locked until the write has ended.
         let Some(lock) = locked(&self.lock).clone() else { return Ok(()) };
         let new = beside(&self.path, ".new");
         let written = create(&new).and_then(|mut file| {

@@ -19,13 +19,13 @@ pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
     for (object, is_busy) in course.workloads.iter().flat_map(objects) {
         let path = path(object);
         let grants = events.iter().filter(|event| matches!(event.step, Step::Acquired { .. }));
-        let granted = |times: RangeInclusive<u64>| {
-            grants.clone().any(|event| awaited(&event.object) == awaited(&path) && times.contains(&event.at))
+        let granted = |is_it: &dyn Fn(&str) -> bool, times: RangeInclusive<u64>| {
+            grants.clone().any(|event| is_it(&event.object) && times.contains(&event.at))
         };
-        if !granted(0..=course.calm) {
+        if !granted(&|object| object == path, 0..=course.calm) {
             denied.push(format!("{path}: no grant before the last fault was over"));
         }
-        if is_busy && !granted(course.settled..=course.asked) {
+        if is_busy && !granted(&|object| awaited(object) == awaited(&path), course.settled..=course.asked) {
             denied.push(format!("{path}: no grant after all faults were healed"));
         }
     }
