@@ -1,5 +1,6 @@
 //! Java processes: finds java and a class path, and kills each process when its test ends.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;
@@ -67,7 +68,8 @@ pub(crate) struct Java {
 }
 
 impl Java {
-    /// Starts `program` with the argument `zoo.cfg` in `folder`, and its output appended to `server.log` there.
+    /// Starts `program` with the argument `zoo.cfg` in `folder`, and its output appended to `server.log` there. `SERVER_JVMFLAGS`
+    /// has more flags for `java`, as for `zkServer.sh`: with it `zk-docker/run` starts servers that do not wait for their disk.
     pub(crate) fn launch(
         installation: &Installation,
         program: &Program,
@@ -78,6 +80,7 @@ impl Java {
         let mut child = Command::new(&installation.java)
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .args(["-Dzookeeper.preAllocSize=1024", "-Dzookeeper.jmx.log4j.disable=true"])
+            .args(env::var("SERVER_JVMFLAGS").unwrap_or_default().split_whitespace())
             .args(program.properties.iter().map(|(key, value)| format!("-D{key}={value}")))
             .arg("-cp")
             .arg(program.join_class_path(installation))

@@ -15,10 +15,20 @@ const DOCUMENT: &str = include_str!("../../../../docs/zklock.md");
 
 /// Runs it with a session so long that this machine is fast enough.
 ///
-/// The server that is given to the suite does not wait for its disk, which is a finding: tests of the exit code have their own.
+/// A server that does not wait for its disk is a finding, and those of the suite do not: [`server`] and [`ensemble`] do.
 fn doctor(hosts: &str, more: &[&str]) -> (Option<i32>, String) {
     let done = zklock(["doctor", "--hosts", hosts, "--session", "30"].iter().chain(more));
     (code(&done), format!("{}{}", stdout(&done), stderr(&done)))
+}
+
+/// A server that waits for its disk.
+async fn server() -> Server {
+    Server::builder().config("forceSync", "yes").start().await.expect("a server")
+}
+
+/// Three such servers.
+async fn ensemble() -> Ensemble {
+    Ensemble::builder().config("forceSync", "yes").start().await.expect("an ensemble")
 }
 
 /// Checks that nothing has to be fixed, unless the servers are of a version that can lose transactions; returns the exit code.
@@ -31,7 +41,7 @@ fn only_its_version(report: &str) -> i32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_has_to_be_fixed_in_a_good_ensemble() {
-    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let ensemble = ensemble().await;
     let (code, report) = doctor(&ensemble.hosts(), &["/locks/report"]);
     assert_eq!(code, Some(only_its_version(&report)), "{report}");
     for part in
@@ -44,7 +54,7 @@ async fn nothing_has_to_be_fixed_in_a_good_ensemble() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_member_is_found() {
-    let mut ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let mut ensemble = ensemble().await;
     let follower = ensemble.followers().await.expect("followers")[0];
     let name = ensemble.server(follower).hosts();
     ensemble.server_mut(follower).kill();
@@ -61,7 +71,7 @@ async fn missing_member_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_without_all_members_is_found() {
-    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let ensemble = ensemble().await;
     let (code, report) = doctor(&ensemble.server(0).hosts(), &[]);
     assert_eq!(code, Some(only_its_version(&report)), "{report}");
     assert!(report.contains("note  the list of hosts has 1 of 3 servers"), "{report}");
@@ -69,7 +79,7 @@ async fn list_without_all_members_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn single_server_is_found() {
-    let server = Server::start().await.expect("a server");
+    let server = server().await;
     let (code, report) = doctor(&server.hosts(), &[]);
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("fix   there is one server"), "{report}");
@@ -98,7 +108,7 @@ async fn local_sessions_that_are_not_upgraded_are_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_has_to_be_fixed_where_local_sessions_are_upgraded() {
-    let ensemble = Ensemble::builder().config("localSessionsEnabled", "true");
+    let ensemble = Ensemble::builder().config("localSessionsEnabled", "true").config("forceSync", "yes");
     let ensemble = ensemble.config("localSessionsUpgradingEnabled", "true").start().await.expect("an ensemble");
     let (code, report) = doctor(&ensemble.hosts(), &[]);
     assert_eq!(code, Some(only_its_version(&report)), "{report}");
@@ -198,7 +208,7 @@ async fn chroot_is_examined() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_majority_is_named() {
-    let mut ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let mut ensemble = ensemble().await;
     let (left, killed) = (ensemble.server(0).hosts(), [ensemble.server(1).hosts(), ensemble.server(2).hosts()]);
     for member in [1, 2] {
         ensemble.server_mut(member).kill();
@@ -220,7 +230,7 @@ async fn lost_majority_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_hosts_are_examined_at_once() {
-    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let ensemble = ensemble().await;
     let silent = ensemble.followers().await.expect("followers")[0];
     ensemble.server(silent).pause();
     let began = Instant::now();
@@ -298,7 +308,7 @@ async fn identity_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn findings_can_be_ignored_by_their_ids() {
-    let server = Server::start().await.expect("a server");
+    let server = server().await;
     let (code, report) = doctor(&server.hosts(), &["--ignore", "one-server"]);
     assert_eq!(code, Some(0), "{report}");
     assert!(!report.contains("there is one server"), "{report}");
@@ -338,7 +348,7 @@ async fn report_is_also_for_programs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_have_fallen_are_found() {
-    let server = Server::start().await.expect("a server");
+    let server = server().await;
     // 3 · 2⁵⁵ + 17
     let seen = "108086391056891921";
     let (code, report) = doctor(&server.hosts(), &["--ignore", "one-server", "--token", seen]);
