@@ -462,7 +462,7 @@ macro_rules! guard {
             /// delete at once and does not wait, so a loss after the work does not turn success into an error. Use this
             /// call if you must know that the lock is free, or that the hold was not lost before.
             ///
-            /// It ends at the latest when trust in the hold ends, so within one session timeout.
+            /// While no server answers it ends with the trust in the session, so within one session timeout.
             ///
             /// # Cancel safety
             ///

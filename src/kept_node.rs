@@ -22,6 +22,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher, SessionId, Stat};
 
+use crate::driver::Reservation;
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents, validate_data};
 use crate::session::{Keeping, Session, SessionState, fired};
@@ -127,7 +128,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `data` is longer than a node's data may be.
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `data` is longer than a node's data may be. If the session has
+    /// too many nodes or watches, [`created`](KeptNode::created) returns [`Error::SessionFull`].
     ///
     /// # Examples
     ///
@@ -291,8 +293,9 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. The node is then
-    /// deleted in the background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as
+    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. While the session
+    /// is being [renewed](SessionState::Renewing), that is until its last one is certainly over. The node is then deleted in the
+    /// background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as
     /// [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
@@ -311,16 +314,28 @@ impl KeptNode {
     /// Deletes the node in a task: a close waits for it, and the caller may drop the future, or keep it and not poll it. However long
     /// an outage lasts, the session may outlive it.
     fn begin_removal(&mut self) -> oneshot::Receiver<Result<()>> {
-        let (report, removal) = oneshot::channel();
-        let keeping = self.node.session.keeping();
+        let (mut report, removal) = oneshot::channel();
+        let (keeping, id) = (self.node.session.keeping(), self.node.session.id());
         self.task.abort();
         // Once only: a second look might find the node of another `KeptNode`.
         self.is_removed = true;
         let (node, standing) = (self.node.clone(), self.standing.clone());
         self.node.session.home().spawn(async move {
+            // The servers may never answer. If nobody waits for them, the task must not keep a session that everybody has dropped.
+            let is_over = async {
+                report.closed().await;
+                replaced(&node.session, id).await;
+            };
+            let removed = tokio::select! {
+                removed = remove(&node, standing, keeping) => removed,
+                () = is_over => return,
+            };
+            // With the node its name is given back, which the caller may take again.
+            let path = node.path.clone();
+            drop(node);
             // Reported to the log if nobody waits.
-            if let Err(Err(error)) = report.send(remove(&node, standing, keeping).await) {
-                warn_left(&node, &error);
+            if let Err(Err(error)) = report.send(removed) {
+                warn_left(&path, &error);
             }
         });
         removal
@@ -345,8 +360,7 @@ impl fmt::Debug for KeptNode {
     }
 }
 
-fn warn_left(node: &Node, error: &Error) {
-    let path = &*node.path;
+fn warn_left(path: &str, error: &Error) {
     guarded(
         || tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends"),
     );
@@ -354,14 +368,14 @@ fn warn_left(node: &Node, error: &Error) {
 
 /// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
 async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, keeping: Keeping) {
-    let (mut turns, mut written) = (interval(TURN), None);
+    let (mut turns, mut written, mut reserved) = (interval(TURN), None, (None, None));
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written).await;
+        let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written, &mut reserved).await;
         if is_over(&error) {
             let left = delete(&node, node.session.id(), &keeping).await.err();
             if let Some(left) = &left {
-                warn_left(&node, left);
+                warn_left(&node.path, left);
             }
             standing.send_replace(Standing::Ended(error, left));
             return;
@@ -382,8 +396,13 @@ async fn keep_until_refused(
     standing: &watch::Sender<Standing>,
     turns: &mut Interval,
     written: &mut Option<u64>,
+    (room, watch_room): &mut (Option<Reservation>, Option<Reservation>),
 ) -> Result<Infallible> {
-    let path = &*node.path;
+    let (path, core) = (&*node.path, node.session.core());
+    core.reserve_watch(watch_room, path, path)?;
+    if room.is_none() {
+        *room = Some(core.reserve_node(path)?);
+    }
     let mut data = node.data.subscribe();
     let mut orphaned = 0;
     loop {
@@ -686,20 +705,20 @@ async fn delete(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
 async fn delete_if_ours(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
-    let path = &*node.path;
-    let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
-    let deleted = tokio::select! {
-        deleted = deleted => deleted,
-        // The servers may never answer. Without this the task would keep a session open that everybody else has dropped.
-        () = replaced(&node.session, id) => return Ok(()),
-    };
-    let deleted = match deleted {
-        Err(error) if is_over(&error) => delete_in_the_end(node, id, keeping).await?,
-        deleted => deleted?,
-    };
-    match deleted {
-        Ok(()) | Err(ZkError::NoNode) => Ok(()),
-        Err(error) => Err(Error::refused("delete", path, error)),
+    if id.0 == 0 {
+        return Ok(());
+    }
+    loop {
+        let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
+        let deleted = match deleted.await {
+            Err(error) if is_over(&error) => delete_in_the_end(node, id, keeping).await?,
+            deleted => deleted?,
+        };
+        match deleted {
+            Ok(()) | Err(ZkError::NoNode) => return Ok(()),
+            Err(ZkError::Throttled) => unless_ended(&node.session, sleep(PAUSE)).await,
+            Err(error) => return Err(Error::refused("delete", &node.path, error)),
+        }
     }
 }
 
@@ -708,7 +727,8 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
     let session = &node.session;
     let limit = session.timeout();
     if session.client().is_none() {
-        return if keeping.may_be_left() { Err(session.unavailable(limit)) } else { Ok(Ok(())) };
+        let is_gone = node.mine.load(Ordering::Relaxed) == NONE || keeping.is_confirmed().await;
+        return if is_gone { Ok(Ok(())) } else { Err(session.unavailable(limit)) };
     }
     let deleted = timeout(limit, async {
         // Once the client is given up, the close does not wait any more.
@@ -716,13 +736,13 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
             match delete_in(client, node, id).await {
                 // A lost request is a custom error.
                 Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
-                // The session is over, or the runtime of the client is gone.
+                // The session is over, perhaps by the client's clock alone, or the runtime of the client is gone.
                 Err(
                     ZkError::SessionExpired
                     | ZkError::ClientClosed
                     | ZkError::AuthFailed
                     | ZkError::UnexpectedError(_),
-                ) => return Some(Ok(())),
+                ) => return None,
                 deleted => return Some(deleted),
             }
         }

@@ -322,7 +322,7 @@ pub(crate) enum Action {
     /// The connection does not belong to our session, or that cannot be found out. The driver drops the client and
     /// connects again.
     Replace,
-    /// The session no longer needs its client. `is_clean`: all its nodes are certainly gone.
+    /// The session no longer needs its client. `is_clean`: no node of it is known to be left.
     End {
         is_clean: bool,
     },

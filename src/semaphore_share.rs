@@ -179,6 +179,10 @@ impl SemaphoreShare {
         match self.0.lend(turn).await {
             Ok(permit) => Ok(Some(permit)),
             Err(turn) => {
+                // One that is being acquired is ahead in the queue, and would be one too many beside this.
+                if locked(&self.0.growing).is_some() {
+                    return self.0.semaphore.session_error().map_or(Ok(None), Err);
+                }
                 let Some(permit) = self.0.semaphore.try_acquire().await? else { return Ok(None) };
                 self.0.add(permit);
                 Ok(self.0.lend(turn).await.ok())
@@ -202,7 +206,8 @@ impl Share {
             while permit.state() == HoldState::Suspended {
                 permit.changed().await;
             }
-            if permit.state() == HoldState::Held {
+            // A drain has asked for it back, and its task may not have run yet.
+            if permit.state() == HoldState::Held && is_kept(&permit.monitor()) {
                 return Ok(permit);
             }
             turn = permit.turn.take().expect("it was just put there");

@@ -11,12 +11,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{select_all, try_join_all};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
@@ -299,35 +299,61 @@ impl Slots {
             }
             has_waited.store(true, Ordering::Relaxed);
             let turn = self.queue.lock().await?;
-            if let Some(slot) = self.wait(&turn).await? {
+            if let Some(slot) = self.claim_as_first(turn).await? {
                 return Ok(slot);
             }
         }
     }
 
-    /// Waits for a number as the first of the queue; `None` if that is lost, or asked back.
-    async fn wait(&self, turn: &MutexGuard) -> Result<Option<Slot>> {
+    /// Waits for a number as the first of the queue; `None` if that place is lost, or asked back.
+    ///
+    /// Nobody may poll the claim by then, so tasks have the place, which a drain waits for, and the watches, which would keep a client.
+    async fn claim_as_first(&self, turn: MutexGuard) -> Result<Option<Slot>> {
+        let (monitor, mut tasks, mut turns) = (turn.monitor(), JoinSet::new(), interval(TURN));
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let given_up = async move {
+            turn.revoke_requested().await;
+            drop(turn);
+            Ok(None)
+        };
+        tasks.spawn_on(given_up, self.session.home());
+        loop {
+            turns.tick().await;
+            let (slots, ended) = (self.clone(), monitor.ended());
+            let freed = async move {
+                tokio::select! {
+                    _ = ended => Ok(None),
+                    number = slots.freed() => number.map(Some),
+                }
+            };
+            tasks.spawn_on(freed, self.session.home());
+            let found = match tasks.join_next().await {
+                Some(Ok(found)) => found?,
+                // The runtime of the session is gone, and so the session.
+                _ => return Err(self.session.error().unwrap_or(Error::Closed)),
+            };
+            let Some(number) = found else { return Ok(None) };
+            // A claim that had looked before we queued, or that does not queue, may have chosen it.
+            if let Some(slot) = self.take(number).await? {
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    /// Waits for a number that is free.
+    async fn freed(&self) -> Result<u32> {
         let mut turns = interval(TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut lost, mut asked) = (pin!(turn.lost()), pin!(turn.revoke_requested()));
         loop {
             turns.tick().await;
             // Before the look: what is released behind that fires a watch.
             let (watches, _rooms): (Vec<_>, Vec<_>) = self.watch().await?.into_iter().unzip();
             if let Some(number) = self.choose(&self.look().await?.free) {
-                match self.take(number).await? {
-                    Some(slot) => return Ok(Some(slot)),
-                    // A claim chose it that had looked before we queued, or that does not queue.
-                    None => continue,
-                }
+                return Ok(number);
             }
             let until_next = if watches.len() < self.count as usize { SOON } else { SLOW };
             let fired = watches.into_iter().map(|watch| fired(watch).boxed()).chain([sleep(until_next).boxed()]);
-            tokio::select! {
-                _ = &mut lost => return Ok(None),
-                () = &mut asked => return Ok(None),
-                _ = select_all(fired) => {}
-            }
+            select_all(fired).await;
         }
     }
 

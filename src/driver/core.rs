@@ -375,6 +375,12 @@ impl Core {
         Ok(true)
     }
 
+    /// Reserves room for a node that is no lock's, at this path.
+    pub(crate) fn reserve_node(self: &Arc<Self>, path: &str) -> Result<Reservation, Error> {
+        let state = self.lock();
+        state.budget.nodes(state.root_bytes + path.len(), &self.reports)
+    }
+
     /// Notes that the client's runtime is gone, and wakes the session's task.
     pub(crate) fn found_runtime_gone(&self) {
         let mut state = self.lock();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::SessionInfo;
+use zookeeper_client::{SessionInfo, SessionState as ClientState};
 
 use crate::clock::now;
 use crate::driver::core::Core;
@@ -213,17 +213,23 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let is_clean = is_clean && deleted == Ok(true);
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
-    let (_, changes) = StateChanges::new(client.state_watcher());
+    let (before, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
-    // client keeps the session open, and waiting longer does not help.
+    // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete: a future
+    // that nobody polls may keep the client, such as an observer's.
     let is_kept = is_clean && is_answering;
-    let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    match timeout_at(until, changes.ended()).await {
-        Ok(()) => Closing::Confirmed,
+    let is_released = is_clean && !is_shared;
+    let until =
+        if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
+    match timeout_at(until, changes.ended(before)).await {
+        Ok(ClientState::Closed) => Closing::Confirmed,
+        // Perhaps by the client's own clock, after an outage. Then the servers may still have the session.
+        Ok(_) if is_clean => Closing::Released,
+        Ok(_) => Closing::Unconfirmed,
         Err(_) if is_kept => Closing::ClientKept,
         // Without an answer nobody knows whether a clone keeps the session.
-        Err(_) if is_clean && !is_shared => Closing::Released,
+        Err(_) if is_released => Closing::Released,
         Err(_) => Closing::Unconfirmed,
     }
 }

@@ -226,7 +226,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Returns whether all nodes of the session are certainly gone.
+    /// Returns whether no delete is outstanding and no path may have a node of the session that is not known.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
         self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
+use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo, SessionState as ClientState};
 
 use crate::clock::now;
 use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
@@ -632,10 +632,15 @@ impl Servers {
             // A server that creates another session instead proves nothing. The old nodes then stay in their queues until
             // the servers expire the old session.
             Ok(client) => {
-                let ((_, changes), patience) =
+                let ((before, changes), patience) =
                     (StateChanges::new(client.state_watcher()), client.session_timeout());
                 drop(client);
-                timeout(patience, changes.ended()).await.map_err(|_| ZkError::Timeout)
+                match timeout(patience, changes.ended(before)).await {
+                    Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
+                    // The client's own clock is slower than `patience`, so a server has said so.
+                    Ok(_) => Ok(()),
+                    Err(_) => Err(ZkError::Timeout),
+                }
             }
         }
     }

@@ -35,11 +35,13 @@ impl StateChanges {
         Poll::Ready(state)
     }
 
-    /// Waits for the end of the session.
-    pub(crate) async fn ended(mut self) {
+    /// Waits for the end of the session, after which the client has this state. `before` is its state until the next change.
+    pub(crate) async fn ended(mut self, before: SessionState) -> SessionState {
+        let mut last = before;
         while self.next.is_some() {
-            std::future::poll_fn(|cx| self.poll(cx)).await;
+            last = std::future::poll_fn(|cx| self.poll(cx)).await;
         }
+        last
     }
 }
 

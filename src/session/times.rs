@@ -30,8 +30,8 @@ impl Times {
         self.0 * 3 / 8
     }
 
-    /// How long to wait for the end of the session once a quorum has answered. If it has not ended by then, a clone of the
-    /// client keeps it open.
+    /// How long to wait for the end of the session once a quorum has answered, or nothing is left to delete. If it has not ended
+    /// by then, a clone of the client keeps it open, or no server answers.
     pub(crate) fn close_kept(self) -> Duration {
         self.0 / 3
     }

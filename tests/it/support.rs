@@ -21,7 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A session timeout for tests in which a session must live on while nothing but its fallback polls helps, which come every
 /// half minute: also on a machine that is busy with something else.
-const LASTING: Duration = Duration::from_secs(20);
+pub(crate) const LASTING: Duration = Duration::from_secs(20);
 
 /// The longest session timeout that the servers allow, for tests that count requests: no hold watches its own node and no
 /// waiter has to prove that its session lives before some seconds have passed.

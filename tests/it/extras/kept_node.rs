@@ -378,6 +378,44 @@ async fn close_that_has_not_deleted_a_kept_node_says_so() {
     }
 }
 
+/// By its own clock the client has taken the old session for expired. The servers may have it for longer.
+#[tokio::test]
+async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
+    let world = World::new().await;
+    let nodes = ["one", "other"].map(|name| {
+        let path = format!("{}/{name}", world.path);
+        (path.clone(), world.session.keep_node(&path, DATA).expect("a valid path"))
+    });
+    for (_, node) in &nodes {
+        soon("the node", node.created()).await.expect("created");
+    }
+    let mut states = world.session.states();
+    world.proxy.refuse();
+    soon("a renewal", states.wait_for(|state| state == SessionState::Renewing)).await.expect("not closed");
+    let [(_, one), (path, other)] = nodes;
+    let removed = soon("its end", one.remove()).await;
+    assert!(matches!(removed, Err(Error::Unavailable { .. })), "{removed:?}");
+    world.proxy.heal();
+    soon("its end", other.remove()).await.expect("removed");
+    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
+}
+
+/// The close has given its client up, and waits for the end of the session.
+#[tokio::test]
+async fn removal_beside_a_close_is_not_confirmed_by_silent_servers() {
+    let world = World::new().await;
+    let (_, node) = kept(&world).await;
+    world.proxy.on_request(|_| Verdict::Hold);
+    let session = world.session.clone();
+    let closing = tokio::spawn(async move { session.close().await });
+    support::until("no client", || world.session.client().is_none()).await;
+    assert!(!closing.is_finished());
+    let removed = soon("its end", node.remove()).await;
+    assert!(matches!(removed, Err(Error::Unavailable { .. })), "{removed:?}");
+    let closed = soon("the close", closing).await.expect("no panic");
+    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
+}
+
 #[tokio::test]
 async fn kept_node_is_deleted_by_a_close_whose_connection_is_reset() {
     let world = World::lasting().await;
@@ -458,7 +496,8 @@ fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended()
     assert!(!node.is_created());
     let error = users.block_on(soon("an answer", node.created())).expect_err("nothing keeps it");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    users.block_on(soon("its end", node.remove())).expect("the session is over");
+    let error = users.block_on(soon("its end", node.remove())).expect_err("nobody has ended the session");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
 /// Disturbs a node again and again for a while, and returns how often, and how long it took. Ten disturbances are under

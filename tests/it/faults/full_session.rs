@@ -71,6 +71,32 @@ async fn newcomers_do_not_take_the_room_of_queued_waiters() {
     old.iter().for_each(|task| task.abort());
 }
 
+/// It watches its node for as long as it is kept.
+#[tokio::test]
+async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let (mut nodes, session) = (Vec::new(), &world.session);
+    let full = loop {
+        let path = format!("{}/{:x>4000}", world.path, nodes.len());
+        let node = session.keep_node(&path, b"").expect("a valid path");
+        match soon("an answer", node.created()).await {
+            Ok(()) => nodes.push(node),
+            Err(error) => break (node, error),
+        }
+        assert!(nodes.len() * 4000 <= LIMIT, "{} nodes are kept", nodes.len());
+    };
+    let (node, error) = full;
+    assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
+    assert_eq!(children(&world.admin, &world.path).await.len(), nodes.len(), "nothing was sent");
+    soon("its end", nodes.pop().expect("many").remove()).await.expect("removed");
+    soon("the node", async {
+        while node.created().await.is_err() {
+            testbed::next_look().await;
+        }
+    })
+    .await;
+}
+
 /// A waiter in several queues with paths of different lengths reserves room for the longest from the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_move_to_a_longer_path_are_not_refused() {

@@ -73,6 +73,21 @@ async fn lock_fails_where_everything_is_throttled_and_leaves_no_node_behind() {
 }
 
 #[tokio::test]
+async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle() {
+    let world = World::calm().await;
+    let path = format!("{}/member", world.path);
+    let node = world.session.keep_node(&path, b"").expect("a valid path");
+    soon("the node", node.created()).await.expect("created");
+    world.proxy.reset();
+    // What goes ahead of the delete.
+    throttle(&world.proxy, |request| request.op == Op::Multi);
+    drop(node);
+    soon("another request", world.proxy.wait_until(|requests| answered(requests, Op::Multi) > TRIES)).await;
+    throttle(&world.proxy, |_| false);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
 async fn lock_fails_where_every_listing_is_throttled() {
     // A session lists a path that it has not seen.
     let world = World::new().await;

@@ -18,7 +18,7 @@ use zookeeper_recipes::{
 };
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon, until};
+use crate::support::{LASTING, TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -861,4 +861,19 @@ async fn observer_in_a_closed_session_returns_closed() {
     let (seen, ended) = tokio::join!(soon("an end", observer.changed()), closed.close());
     ended.expect("closed");
     assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
+}
+
+/// As after a `select!` that has seen the signal to stop.
+#[tokio::test]
+async fn close_is_not_held_up_by_an_observer_that_nobody_polls() {
+    let world = World::lasting().await;
+    let _leader = candidate(&world, "0").await.campaign().await.expect("leads");
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert!(changed(&mut observer).await.is_some());
+    let mut next = Box::pin(observer.changed());
+    assert!(polled(3, &mut next).await.is_none());
+    // Not as long as a close may take whose session nobody ends.
+    let closed = tokio::time::timeout(LASTING / 2, world.session.close()).await;
+    assert_eq!(closed, Ok(Ok(())));
+    drop(next);
 }

@@ -306,3 +306,33 @@ async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
     assert!(without > TIMEOUT / 4, "{without:?}");
     assert!(with < without / 4, "{with:?} of {without:?}");
 }
+
+/// A call that was given up has begun to acquire a permit.
+#[tokio::test]
+async fn share_never_has_more_permits_than_it_may() {
+    let world = World::calm().await;
+    let share = share(&world, 1, LONG);
+    assert!(polled(1, share.acquire()).await.is_none());
+    let tried = soon("an answer", share.try_acquire()).await.expect("asked");
+    let permit = soon("a permit", share.acquire());
+    let permit = match tried {
+        Some(permit) => permit,
+        None => permit.await.expect("acquired"),
+    };
+    let contenders = semaphore(&world).contenders().await.expect("listed");
+    assert_eq!(contenders.len(), 1, "{contenders:?}");
+    drop(permit);
+}
+
+#[tokio::test]
+async fn idle_permit_is_not_lent_once_a_drain_has_begun() {
+    let world = World::new().await;
+    let share = share(&world, 1, LONG);
+    drop(soon("a permit", share.acquire()).await.expect("acquired"));
+    let mut drain = Box::pin(world.session.drain(PATIENCE));
+    assert!(polled(1, &mut drain).await.is_none());
+    // The task that gives the permit back has not run.
+    let tried = share.try_acquire().now_or_never();
+    assert!(!matches!(tried, Some(Ok(Some(_)))), "{tried:?}");
+    assert_eq!(soon("the drain", drain).await, Ok(0));
+}

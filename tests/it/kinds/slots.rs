@@ -1,5 +1,6 @@
 //! Numbers that one process has at a time: which one, at which cost, and who waits for it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -382,6 +383,24 @@ async fn drain_ends_claims_that_wait_at_once() {
     for claim in waiting {
         assert_eq!(soon("its end", claim).await.expect("no panic"), Err(Error::Closed));
     }
+}
+
+/// As after a `select!` that has seen the signal to stop.
+#[tokio::test]
+async fn drain_does_not_wait_for_a_claim_that_nobody_polls() {
+    let world = World::new().await;
+    let _held = hold(&slots(&world, &world.other().await, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    let mut claim = pin!(claims.claim());
+    let watches = |all: &[Request]| {
+        all.iter().any(|request| request.watch && request.path.ends_with("/0") && request.answer.is_some())
+    };
+    tokio::select! {
+        claimed = &mut claim => panic!("{claimed:?}"),
+        () = soon("the head", world.proxy.wait_until(watches)) => {}
+    }
+    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
+    assert_eq!(soon("its end", claim).await.map(drop), Err(Error::Closed));
 }
 
 /// It does not watch all of them.

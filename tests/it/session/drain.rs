@@ -13,7 +13,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, Standing,
+    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, SessionState,
+    Standing,
 };
 
 use crate::recipes::*;
@@ -247,6 +248,8 @@ async fn session_that_is_being_renewed_is_drained_at_once() {
     world.wait_children(2).await;
     world.kill().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);
+    let mut states = world.session.states();
+    soon("a renewal", states.wait_for(|state| state == SessionState::Renewing)).await.expect("not closed");
     assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
     assert!(is_closed(soon("the end of the wait", waits).await.expect("no panic")));
 }

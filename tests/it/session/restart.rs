@@ -300,6 +300,21 @@ async fn session_that_was_dropped_with_its_kept_node_in_an_outage_frees_the_file
     }
 }
 
+/// The client ends the session by its own clock, while the close waits. The servers have heard nothing of it.
+#[tokio::test]
+async fn file_stays_if_no_server_has_confirmed_the_end_of_the_session() {
+    let (world, (_folder, file)) = (World::new().await, folder());
+    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
+    let session = Session::connect(servers).await.expect("connects");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    let left = named(&file);
+    world.proxy.refuse();
+    soon("its loss", guard.lost()).await;
+    let closed = soon("the close", session.close()).await;
+    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
+    assert_eq!(named(&file), left);
+}
+
 #[tokio::test]
 async fn file_is_free_when_a_close_returns_that_has_nothing_to_end() {
     let (_folder, file) = folder();
