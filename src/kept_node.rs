@@ -11,8 +11,8 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -106,6 +106,8 @@ struct Node {
     in_doubt: AtomicBool,
     /// Whether a server has answered a create without and with parents. Then a lost connection has another cause.
     answered: [AtomicBool; 2],
+    /// The room for the watch and for the node, once the session has connected: before that its chroot is not known.
+    room: OnceLock<(Option<Reservation>, Reservation)>,
 }
 
 impl Session {
@@ -168,6 +170,7 @@ impl Session {
             has_name: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             answered: [AtomicBool::new(false), AtomicBool::new(false)],
+            room: OnceLock::new(),
         });
         let (sender, standing) = watch::channel(Standing::Absent);
         let task = self.home().spawn(keep(node.clone(), sender, self.keeping())).abort_handle();
@@ -295,15 +298,18 @@ impl KeptNode {
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. While the session
     /// is being [renewed](SessionState::Renewing), that is until its last one is certainly over. The node is then deleted in the
-    /// background, as soon as a server answers. If the servers refuse to delete the node, their reason, such as
-    /// [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
+    /// background, as soon as a server answers. If the session is closed or over by then, or the servers refuse to delete the node,
+    /// which is an error such as [`Error::NoAuth`], it stays until its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
         let removed = async {
             match removal.await {
                 Ok(removed) => removed,
                 // The runtime has ended, and the session with it.
-                Err(_) => remove(&self.node, self.standing.clone(), self.node.session.keeping()).await,
+                Err(_) => {
+                    let (standing, keeping) = (self.standing.clone(), self.node.session.keeping());
+                    remove(&self.node, standing, keeping, pending()).await.unwrap_or(Ok(()))
+                }
             }
         };
         let (session, is_in_doubt) = (&self.node.session, self.node.in_doubt.load(Ordering::Relaxed));
@@ -315,21 +321,13 @@ impl KeptNode {
     /// an outage lasts, the session may outlive it.
     fn begin_removal(&mut self) -> oneshot::Receiver<Result<()>> {
         let (mut report, removal) = oneshot::channel();
-        let (keeping, id) = (self.node.session.keeping(), self.node.session.id());
+        let keeping = self.node.session.keeping();
         self.task.abort();
         // Once only: a second look might find the node of another `KeptNode`.
         self.is_removed = true;
         let (node, standing) = (self.node.clone(), self.standing.clone());
         self.node.session.home().spawn(async move {
-            // The servers may never answer. If nobody waits for them, the task must not keep a session that everybody has dropped.
-            let is_over = async {
-                report.closed().await;
-                replaced(&node.session, id).await;
-            };
-            let removed = tokio::select! {
-                removed = remove(&node, standing, keeping) => removed,
-                () = is_over => return,
-            };
+            let Some(removed) = remove(&node, standing, keeping, report.closed()).await else { return };
             // With the node its name is given back, which the caller may take again.
             let path = node.path.clone();
             drop(node);
@@ -368,10 +366,10 @@ fn warn_left(path: &str, error: &Error) {
 
 /// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
 async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, keeping: Keeping) {
-    let (mut turns, mut written, mut reserved) = (interval(TURN), None, (None, None));
+    let (mut turns, mut written) = (interval(TURN), None);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written, &mut reserved).await;
+        let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written).await;
         if is_over(&error) {
             let left = delete(&node, node.session.id(), &keeping).await.err();
             if let Some(left) = &left {
@@ -396,18 +394,14 @@ async fn keep_until_refused(
     standing: &watch::Sender<Standing>,
     turns: &mut Interval,
     written: &mut Option<u64>,
-    (room, watch_room): &mut (Option<Reservation>, Option<Reservation>),
 ) -> Result<Infallible> {
-    let (path, core) = (&*node.path, node.session.core());
-    core.reserve_watch(watch_room, path, path)?;
-    if room.is_none() {
-        *room = Some(core.reserve_node(path)?);
-    }
+    let path = &*node.path;
     let mut data = node.data.subscribe();
     let mut orphaned = 0;
     loop {
         unless_ended(&node.session, turns.tick()).await;
         let mut looked = node.look().await?;
+        node.make_room()?;
         if let Err(ZkError::NoNode) = looked {
             if !node.takes_name() {
                 // Its node comes soon, or is about to be deleted.
@@ -538,6 +532,18 @@ impl Node {
             Ok(Look { id: client.session_id(), data, stat, watch })
         });
         look.await
+    }
+
+    /// Reserves room in the session, until this is dropped.
+    fn make_room(&self) -> Result<()> {
+        if self.room.get().is_none() {
+            let (core, mut watch) = (self.session.core(), None);
+            core.reserve_watch(&mut watch, &self.path, &self.path)?;
+            let node = core.reserve_node(&self.path)?;
+            // Only the task that keeps the node comes here.
+            _ = self.room.set((watch, node));
+        }
+        Ok(())
     }
 
     /// Takes the name of the path within this session, unless another member has it. Returns whether this member has it.
@@ -683,13 +689,29 @@ impl Node {
 }
 
 /// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
-async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, keeping: Keeping) -> Result<()> {
+///
+/// The servers may never answer. So after `nobody_waits` it returns `None` if the session is to be replaced: this task would keep a
+/// session that everybody has dropped.
+async fn remove(
+    node: &Node,
+    mut standing: watch::Receiver<Standing>,
+    keeping: Keeping,
+    nobody_waits: impl Future<Output = ()>,
+) -> Option<Result<()>> {
     // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
     if let Standing::Ended(_, left) = &*standing.borrow() {
-        return left.clone().map_or(Ok(()), Err);
+        return Some(left.clone().map_or(Ok(()), Err));
     }
-    delete(node, node.session.id(), &keeping).await
+    let id = node.session.id();
+    let is_given_up = async {
+        nobody_waits.await;
+        replaced(&node.session, id).await;
+    };
+    tokio::select! {
+        deleted = delete(node, id, &keeping) => Some(deleted),
+        () = is_given_up => None,
+    }
 }
 
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
@@ -726,9 +748,12 @@ async fn delete_if_ours(node: &Node, id: SessionId, keeping: &Keeping) -> Result
 async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Result<Result<(), ZkError>> {
     let session = &node.session;
     let limit = session.timeout();
+    if node.mine.load(Ordering::Relaxed) == NONE {
+        // No create was ever sent.
+        return Ok(Ok(()));
+    }
     if session.client().is_none() {
-        let is_gone = node.mine.load(Ordering::Relaxed) == NONE || keeping.is_confirmed().await;
-        return if is_gone { Ok(Ok(())) } else { Err(session.unavailable(limit)) };
+        return if keeping.is_confirmed().await { Ok(Ok(())) } else { Err(session.unavailable(limit)) };
     }
     let deleted = timeout(limit, async {
         // Once the client is given up, the close does not wait any more.

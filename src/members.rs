@@ -223,8 +223,8 @@ impl Members {
     /// [`join_when_free`](Self::join_when_free) waits for that.
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it.
-    /// [`Error::InvalidInput`] if `data` is longer than 64 KiB, or the name makes the path too long. [`Error::Closed`] and
-    /// [`Error::SessionEnded`] if there is no session any more.
+    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than 64 KiB,
+    /// or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
     ///
     /// # Examples
     ///

@@ -150,7 +150,7 @@ impl SemaphoreShare {
     }
 
     /// Acquires a permit without waiting for others: `None` if all permits of the share are in use, or none is idle and a
-    /// [`Semaphore::try_acquire`] is contended.
+    /// [`Semaphore::try_acquire`] is contended, or the share is still acquiring one for a call that was dropped.
     ///
     /// # Cancel safety
     ///
@@ -176,12 +176,13 @@ impl SemaphoreShare {
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<SharePermit>> {
         let Ok(turn) = Arc::clone(&self.0.turns).try_acquire_owned() else { return Ok(None) };
+        // Before the look for an idle permit, because the acquisition may end with one.
+        let is_full = self.0.grows_for_nobody();
         match self.0.lend(turn).await {
             Ok(permit) => Ok(Some(permit)),
             Err(turn) => {
-                // One that is being acquired is ahead in the queue, and would be one too many beside this.
-                if locked(&self.0.growing).is_some() {
-                    return self.0.semaphore.session_error().map_or(Ok(None), Err);
+                if is_full {
+                    return Ok(None);
                 }
                 let Some(permit) = self.0.semaphore.try_acquire().await? else { return Ok(None) };
                 self.0.add(permit);
@@ -232,6 +233,13 @@ impl Share {
         }
     }
 
+    /// Returns whether a permit is being acquired for a call that was dropped. It takes the place of one that a task could have, as
+    /// the task that waits for it otherwise has a turn.
+    fn grows_for_nobody(&self) -> bool {
+        let is_wanted = Arc::strong_count(&self.waiting) > 1;
+        !is_wanted && locked(&self.growing).as_ref().is_some_and(|one| one.grown.clone().now_or_never().is_none())
+    }
+
     /// Starts to acquire a permit, on the session's runtime: the runtime of the waiting task may end sooner.
     fn begin_to_grow(self: &Arc<Self>) -> Growing {
         let (report, grown) = oneshot::channel();
@@ -239,10 +247,12 @@ impl Share {
         let acquire = async move {
             let acquired = semaphore.acquire().await;
             let Some(share) = share.upgrade() else { return };
+            // Before it is cleared, so that nobody acquires another permit between the two.
+            let added = acquired.map(|permit| share.add(permit));
             // Cleared before the report: a task that is woken by it may start the next acquisition.
             let ended = locked(&share.growing).take();
             // Fails if no task waits for the report any more.
-            let _ = report.send(acquired.map(|permit| share.add(permit)));
+            let _ = report.send(added);
             drop(ended);
         };
         task.spawn_on(acquire, self.semaphore.home());

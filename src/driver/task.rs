@@ -61,7 +61,7 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
-                    let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
+                    let closing = shut_down(&core, began).await;
                     if let Some(servers) = &self.servers {
                         servers.over(closing == Closing::Confirmed).await;
                     }
@@ -192,8 +192,8 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
 }
 
 /// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
-/// timeout, counted from `began`.
-async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
+/// timeout, counted from the time when the close `began` to delete nodes, if there were any.
+async fn shut_down(core: &Arc<Core>, began: Option<Instant>) -> Closing {
     let (client, is_clean, is_shared, is_attached, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
@@ -201,9 +201,11 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         (client, state.machine.is_clean(), state.is_client_shared, state.machine.is_attached(), times)
     };
     let Some(client) = client else {
-        // There is no session to end.
-        return Closing::Released;
+        // There is no session to end. One that was there when the close began had nodes, and it has perhaps ended by the client's
+        // clock alone.
+        return if began.is_some() { Closing::Unconfirmed } else { Closing::Released };
     };
+    let began = began.unwrap_or_else(Instant::now);
     if is_attached {
         let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
         drop((client, core.lock().give_client_up()));

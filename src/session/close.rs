@@ -13,8 +13,7 @@ impl Session {
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. Then the ZooKeeper session is ended. The call takes one session timeout at most, and a third of it if nothing is
-    /// left to delete but the end is not confirmed: no server answers, or a future of the session is kept and not polled. A second call
+    /// [`Error::Closed`]. Then the ZooKeeper session is ended. The call takes one session timeout at most. A second call
     /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is under
     /// way there is nothing to end, because the old session has expired. After an outage it may have expired by the
     /// client's clock alone; its nodes then stay until the servers expire it, too.

@@ -95,6 +95,12 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
         }
     })
     .await;
+    // One that is refused does not hold up the close.
+    let refused = session.keep_node(&format!("{}/{:y>4000}", world.path, 0), b"").expect("a valid path");
+    let error = soon("an answer", refused.created()).await.expect_err("no room");
+    assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
+    assert_eq!(soon("the close", session.close()).await, Ok(()));
+    assert_eq!(children(&world.admin, &world.path).await.len(), 0);
 }
 
 /// A waiter in several queues with paths of different lengths reserves room for the longest from the start.

@@ -1,5 +1,6 @@
 //! A share lends permits of a semaphore to the tasks of a process, and keeps them while they are needed.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -322,6 +323,18 @@ async fn share_never_has_more_permits_than_it_may() {
     let contenders = semaphore(&world).contenders().await.expect("listed");
     assert_eq!(contenders.len(), 1, "{contenders:?}");
     drop(permit);
+}
+
+/// The other permit is acquired for a task that waits.
+#[tokio::test]
+async fn permit_is_tried_beside_one_that_is_being_acquired() {
+    let world = World::calm().await;
+    let share = share(&world, 2, LONG);
+    let mut waits = pin!(share.acquire());
+    assert!(polled(1, &mut waits).await.is_none());
+    let tried = soon("an answer", share.try_acquire()).await.expect("asked");
+    assert!(tried.is_some());
+    drop(soon("a permit", waits).await.expect("acquired"));
 }
 
 #[tokio::test]
