@@ -42,11 +42,23 @@ enum Entry {
     Held(Weak<Hold>),
 }
 
-type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
+/// Weak, because a call that nobody polls keeps the output. The hold itself is in [`Attempt::hold`].
+type Acquiring = BoxFuture<'static, Result<Option<Weak<Hold>>>>;
+
+/// How an attempt has ended.
+pub(crate) enum Outcome {
+    Held(Arc<Hold>),
+    /// Another contender was ahead, and the attempt does not wait.
+    Contended,
+    /// It was held, and has been released by now.
+    Released,
+}
 
 /// An acquisition that all waiting calls of one owner share.
 pub(crate) struct Attempt {
     acquiring: Shared<Acquiring>,
+    /// The hold, until the call takes it whose poll has ended the attempt.
+    hold: Arc<Mutex<Option<Arc<Hold>>>>,
     pub(crate) progress: Arc<Progress>,
     /// Notified when a call ends, because the call may have been woken to poll the attempt without having done so.
     left: Notify,
@@ -62,16 +74,19 @@ impl Drop for Call<'_> {
 }
 
 impl Attempt {
-    /// Waits for the end of the attempt, and returns its hold.
-    pub(crate) async fn hold(&self) -> Result<Option<Arc<Hold>>> {
+    /// Waits for the end of the attempt.
+    pub(crate) async fn outcome(&self) -> Result<Outcome> {
         let _call = Call(&self.left);
-        loop {
+        let acquired = loop {
             tokio::select! {
                 biased;
-                hold = self.acquiring.clone() => return hold,
+                acquired = self.acquiring.clone() => break acquired?,
                 () = self.left.notified() => {}
             }
-        }
+        };
+        let Some(hold) = acquired else { return Ok(Outcome::Contended) };
+        let held = locked(&self.hold).take().or_else(|| hold.upgrade());
+        Ok(held.map_or(Outcome::Released, Outcome::Held))
     }
 }
 
@@ -113,6 +128,8 @@ impl Owner {
         }
         let progress = Arc::<Progress>::default();
         let (lock, register, reports, place) = (lock.clone(), self.0.clone(), progress.clone(), key.clone());
+        let hold = Arc::<Mutex<Option<Arc<Hold>>>>::default();
+        let slot = hold.clone();
         let acquiring = async move {
             let hold = match mode {
                 Mode::Wait => lock.acquire_with(Some(&reports)).await.map(Some),
@@ -121,13 +138,21 @@ impl Owner {
             };
             let hold = hold.map(|hold| hold.map(Arc::new));
             let mut entries = locked(&register);
-            match &hold {
-                Ok(Some(hold)) => drop(entries.insert(place, Entry::Held(Arc::downgrade(hold)))),
-                Ok(None) | Err(_) => drop(entries.remove(&place)),
+            match hold {
+                Ok(Some(hold)) => {
+                    let weak = Arc::downgrade(&hold);
+                    entries.insert(place, Entry::Held(weak.clone()));
+                    *locked(&slot) = Some(hold);
+                    Ok(Some(weak))
+                }
+                Ok(None) | Err(_) => {
+                    entries.remove(&place);
+                    hold.map(|_| None)
+                }
             }
-            hold
         };
-        let attempt = Arc::new(Attempt { acquiring: acquiring.boxed().shared(), progress, left: Notify::new() });
+        let acquiring = acquiring.boxed().shared();
+        let attempt = Arc::new(Attempt { acquiring, hold, progress, left: Notify::new() });
         entries.insert(key, Entry::Acquiring(Arc::downgrade(&attempt)));
         Locking::Acquiring(attempt)
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
 use crate::options::Options;
-use crate::owner::{Attempt, Locking, Mode, Owner};
+use crate::owner::{Attempt, Locking, Mode, Outcome, Owner};
 use crate::queue::Kind;
 use crate::session::Session;
 
@@ -157,8 +157,8 @@ impl ReentrantMutex {
             match owner.lock(&self.lock, Mode::Wait) {
                 Locking::Held(hold) => return again(hold),
                 Locking::Acquiring(attempt) => {
-                    // Without a hold, this was the attempt of a `try_lock`, which was contended.
-                    if let Some(hold) = shared.insert(attempt).hold().await? {
+                    // `Contended` is the end of an attempt of `try_lock`.
+                    if let Outcome::Held(hold) = shared.insert(attempt).outcome().await? {
                         return again(hold);
                     }
                 }
@@ -167,14 +167,21 @@ impl ReentrantMutex {
     }
 
     async fn try_in(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        match owner.lock(&self.lock, Mode::Try) {
-            Locking::Held(hold) => again(hold).map(Some),
-            Locking::Acquiring(attempt) => tokio::select! {
+        loop {
+            let attempt = match owner.lock(&self.lock, Mode::Try) {
+                Locking::Held(hold) => return again(hold).map(Some),
+                Locking::Acquiring(attempt) => attempt,
+            };
+            tokio::select! {
                 biased;
-                hold = attempt.hold() => hold?.map(again).transpose(),
+                outcome = attempt.outcome() => match outcome? {
+                    Outcome::Held(hold) => return again(hold).map(Some),
+                    Outcome::Contended => return Ok(None),
+                    Outcome::Released => {}
+                },
                 // The attempt has a predecessor, so another contender is ahead.
-                () = attempt.progress.waits() => Ok(None),
-            },
+                () = attempt.progress.waits() => return Ok(None),
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ struct Share {
     /// The idle permits, with the times since when they are idle. The last one is lent first, so that the others can be
     /// released.
     idle: Mutex<Vec<(SemaphorePermit, Instant)>>,
-    /// Notified when a permit has become idle.
+    /// Notified when a permit has become idle: all that wait, because the first may not be polled.
     returned: Notify,
     /// The acquisition of another permit. It goes on even if the task that wanted it gets a returned permit. Otherwise a
     /// share with quick tasks would never get to the head of the semaphore's queue.
@@ -200,18 +200,31 @@ impl fmt::Debug for Share {
 
 impl Share {
     /// Lends an idle permit that is held for certain. Returns the turn if no permit is idle.
-    async fn lend(self: &Arc<Self>, mut turn: OwnedSemaphorePermit) -> Result<SharePermit, OwnedSemaphorePermit> {
+    async fn lend(self: &Arc<Self>, turn: OwnedSemaphorePermit) -> Result<SharePermit, OwnedSemaphorePermit> {
         loop {
-            let Some((permit, _)) = locked(&self.idle).pop() else { return Err(turn) };
-            let mut permit = SharePermit { permit: Some(permit), turn: Some(turn), share: Arc::downgrade(self) };
-            while permit.state() == HoldState::Suspended {
-                permit.changed().await;
+            let Some(permit) = locked(&self.idle).last().map(|(permit, _)| permit.monitor()) else {
+                return Err(turn);
+            };
+            // It stays idle meanwhile: nobody may poll this call any more.
+            if permit.state() == HoldState::Suspended {
+                permit.changed_from(HoldState::Suspended).await;
+                continue;
             }
-            // A drain has asked for it back, and its task may not have run yet.
-            if permit.state() == HoldState::Held && is_kept(&permit.monitor()) {
-                return Ok(permit);
+            // A drain has asked for it back, and its task may not have run yet. Looked at without the lock, because that may run
+            // the user's code.
+            let is_lent = permit.state() == HoldState::Held && is_kept(&permit);
+            let taken = {
+                let mut idle = locked(&self.idle);
+                let at = idle.iter().rposition(|(idle, _)| idle.fencing_token() == permit.fencing_token());
+                at.map(|at| idle.remove(at).0)
+            };
+            match taken {
+                Some(permit) if is_lent => {
+                    return Ok(SharePermit { permit: Some(permit), _turn: turn, share: Arc::downgrade(self) });
+                }
+                // It is released, or another task has it.
+                taken => drop(taken),
             }
-            turn = permit.turn.take().expect("it was just put there");
         }
     }
 
@@ -264,7 +277,7 @@ impl Share {
     fn add(self: &Arc<Self>, permit: SemaphorePermit) {
         self.semaphore.home().spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
         locked(&self.idle).push((permit, Instant::now()));
-        self.returned.notify_one();
+        self.returned.notify_waiters();
     }
 }
 
@@ -322,7 +335,7 @@ pub struct SharePermit {
     /// `None` only during the drop.
     permit: Option<SemaphorePermit>,
     /// Dropped after the permit, so that the next task finds the permit idle.
-    turn: Option<OwnedSemaphorePermit>,
+    _turn: OwnedSemaphorePermit,
     share: Weak<Share>,
 }
 
@@ -339,7 +352,7 @@ impl Drop for SharePermit {
         let (Some(permit), Some(share)) = (self.permit.take(), self.share.upgrade()) else { return };
         if is_kept(&permit.monitor()) {
             locked(&share.idle).push((permit, Instant::now()));
-            share.returned.notify_one();
+            share.returned.notify_waiters();
         }
     }
 }

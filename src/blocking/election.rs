@@ -97,7 +97,7 @@ impl Term {
     /// Whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke`, by a
     /// [drain](Session::drain) of the session, or by [`Candidate::stop`].
     ///
-    /// It compares clocks and sends nothing, so it can be called between any two steps.
+    /// It does not wait, so it can be called between any two steps. The first call sends a read of the lock's node, with a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.monitor.state().ended().is_some() || self.monitor.is_revoke_requested()

@@ -77,7 +77,8 @@ impl<G: Deref<Target = Hold>> Guard<G> {
     /// Whether someone has asked the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
     /// [drained](crate::blocking::Session::drain). The holder decides. False once the lock is lost.
     ///
-    /// It sends nothing. A request of another process is noticed after an eighth of the session timeout at the earliest.
+    /// It does not wait. The first call sends a read of the lock's node, with a watch: from then on a request of another process is
+    /// noticed at once.
     #[must_use]
     pub fn is_revoke_requested(&self) -> bool {
         self.guard.revoke_requested().now_or_never().is_some()

@@ -102,6 +102,11 @@ impl Future for Acquire {
         };
         state = core.read(state, op, Reader::Caller);
         if state.machine.op(op).is_some_and(Acquisition::is_untaken) {
+            if let Some(progress) = this.progress.as_ref().filter(|progress| progress.only_queues()) {
+                drop(state);
+                progress.ahead(0);
+                return Poll::Pending;
+            }
             core.handle(&mut state, Event::Take(op));
         }
         let Some(acquisition) = state.machine.op(op) else {

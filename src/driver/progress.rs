@@ -1,15 +1,35 @@
 //! Owns [`Progress`], which publishes how many contenders are ahead of a waiter.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::sync::watch;
 
 /// The last known number of contenders ahead of a waiter; `None` until it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(watch::Sender<Option<usize>>);
+pub(crate) struct Progress {
+    ahead: watch::Sender<Option<usize>>,
+    /// A grant is not taken yet.
+    only_queues: AtomicBool,
+}
 
 impl Progress {
+    /// That of a waiter which does not take its grant before [`takes`](Self::takes).
+    pub(crate) fn that_only_queues() -> Self {
+        Self { only_queues: AtomicBool::new(true), ..Self::default() }
+    }
+
+    /// Lets the waiter take its grant, from its next poll on.
+    pub(crate) fn takes(&self) {
+        self.only_queues.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn only_queues(&self) -> bool {
+        self.only_queues.load(Ordering::Relaxed)
+    }
+
     /// Publishes how many contenders are ahead.
     pub(crate) fn ahead(&self, count: usize) {
-        self.0.send_replace(Some(count));
+        self.ahead.send_replace(Some(count));
     }
 
     /// Whether the waiter has had contenders ahead.
@@ -24,12 +44,12 @@ impl Progress {
 
     /// Returns the last known number of contenders ahead.
     pub(crate) fn last(&self) -> Option<usize> {
-        *self.0.borrow()
+        *self.ahead.borrow()
     }
 
     /// Waits until the number differs from `last`.
     pub(crate) async fn left(&self, last: Option<usize>) {
         // The sender lives in `self`.
-        let _ = self.0.subscribe().wait_for(|ahead| *ahead != last).await;
+        let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != last).await;
     }
 }

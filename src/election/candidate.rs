@@ -202,6 +202,8 @@ impl Candidate {
     /// ```
     pub async fn stop(&self) -> Result<()> {
         self.stopping.send_replace(true);
+        // Not under the lock: nobody may poll this call any more, and others wait for the same end.
+        self.wait_for(|standing| standing == Standing::Ended).await;
         let mut end = self.end.lock().await;
         if let End::Running(task) = &mut *end {
             let joined = match task.await {

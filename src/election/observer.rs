@@ -1,12 +1,12 @@
 //! Owns [`Observer`], which reports leaders without being a candidate.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Shared};
 use futures_util::{FutureExt, Stream};
 use zookeeper_client::{EventType, OneshotWatcher, SessionId};
 
@@ -58,7 +58,8 @@ struct View {
 struct Standing {
     session: Option<SessionId>,
     reservation: Option<Reservation>,
-    fired: Option<BoxFuture<'static, Result<(), Interrupt>>>,
+    /// Whether the session goes on.
+    fired: Option<Shared<BoxFuture<'static, bool>>>,
 }
 
 impl Observer {
@@ -141,7 +142,7 @@ impl View {
             // The leader has changed since the listing.
             let Some((leader, watch)) = seen else { continue };
             let core = Arc::clone(self.core());
-            locked(&self.standing).fired = watch.map(|watch| fired(watch, core).boxed());
+            locked(&self.standing).fired = watch.map(|watch| fired(watch, core).boxed().shared());
             if self.is_news(leader.as_ref()) {
                 return Ok(leader);
             }
@@ -164,16 +165,12 @@ impl View {
         watches
     }
 
-    /// Waits until the watch fires; forever if there is none. Dropping the future does not drop the watch.
+    /// Waits until the watch fires; forever if there is none. Dropping the future does not drop the watch, and every call sees the
+    /// event.
     async fn fired(&self) -> Result<(), Interrupt> {
-        poll_fn(|cx| {
-            let mut standing = locked(&self.standing);
-            let Some(fired) = &mut standing.fired else { return Poll::Pending };
-            let fired = ready!(fired.poll_unpin(cx));
-            standing.fired = None;
-            Poll::Ready(fired)
-        })
-        .await
+        let fired = locked(&self.standing).fired.clone();
+        let Some(fired) = fired else { return pending().await };
+        if fired.await { Ok(()) } else { Err(Interrupt::SessionOver) }
     }
 
     /// Returns whether the watch is set in the current session, and the session is connected.
@@ -237,16 +234,13 @@ impl View {
     }
 }
 
-/// Waits for the event of a watch. Fails if the session has ended.
-async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> {
-    match event(watch).await {
-        Some(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
-        Some(_) => Ok(()),
-        None => {
-            core.found_runtime_gone();
-            Err(Interrupt::SessionOver)
-        }
+/// Waits for the event of a watch. Returns whether the session goes on.
+async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> bool {
+    let event = event(watch).await;
+    if event.is_none() {
+        core.found_runtime_gone();
     }
+    event.is_some_and(|event| event.event_type != EventType::Session)
 }
 
 impl fmt::Debug for Observer {

@@ -129,6 +129,16 @@ impl HoldMonitor {
     }
 
     /// Asks the holder to release, without a request to the servers.
+    /// Waits until the state differs from `before`.
+    ///
+    /// A seam for `semaphore_share`.
+    pub(crate) fn changed_from(
+        &self,
+        before: HoldState,
+    ) -> impl Future<Output = HoldState> + Send + 'static + use<> {
+        Arc::clone(&self.0).changed_from(before)
+    }
+
     pub(crate) fn revoke(&self) {
         self.0.revoke();
     }

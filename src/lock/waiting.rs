@@ -1,23 +1,24 @@
 //! Owns [`Waiting`]: a waiter in the queue, to be awaited for the guard.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::Progress;
-use crate::error::{Loss, Result};
+use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
 /// It makes progress only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would.
+/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would. A
+/// [limit](crate::Options::with_max_hold) of the hold begins when it is awaited.
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
@@ -55,18 +56,15 @@ pub struct Waiting<G> {
 impl<G> Waiting<G> {
     /// Joins the queue of `lock`. Returns once the position is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
-        let progress = Arc::<Progress>::default();
-        let (waiter, ahead) = (lock.clone(), progress.clone());
-        let mut queued = async move { waiter.acquire_with(Some(&ahead)).await }.boxed();
-        let place = tokio::select! {
+        let progress = Arc::new(Progress::that_only_queues());
+        let (waiter, ahead) = (lock, progress.clone());
+        let mut place = async move { waiter.acquire_with(Some(&ahead)).await }.boxed();
+        tokio::select! {
             biased;
-            hold = &mut queued => {
-                // The lock was granted without waiting.
-                progress.ahead(0);
-                admitted(hold?, lock, progress.clone()).boxed()
-            }
-            () = progress.waits() => queued,
-        };
+            // It takes no grant yet, so this is an error.
+            ended = &mut place => place = ready(Ok(ended?)).boxed(),
+            () = progress.waits() => {}
+        }
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
     }
 
@@ -90,21 +88,11 @@ impl<G> Future for Waiting<G> {
         let this = &mut *self;
         let place = this.place.get_mut().unwrap_or_else(PoisonError::into_inner);
         let waits = place.as_mut().expect("a place in the queue was awaited again after its end");
-        let hold = ready!(waits.poll_unpin(cx));
+        this.progress.takes();
+        let hold = task::ready!(waits.poll_unpin(cx));
         *place = None;
         this.progress.ahead(0);
         Poll::Ready(hold.map(&*this.guard))
-    }
-}
-
-/// Resolves a `Waiting` whose lock was granted during `enqueue`. Returns the hold if it is still held. Queues again if its
-/// session, or the trust in it, has ended since. Any other loss is an error.
-async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
-    match hold.state().loss() {
-        None => Ok(hold),
-        // As for a waiter, the end of the session is no error: the waiter queues again in the renewed session.
-        Some(Loss::Expired | Loss::TrustEnded | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
-        Some(loss) => Err(loss.into()),
     }
 }
 

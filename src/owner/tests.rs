@@ -34,11 +34,12 @@ fn call_that_is_dropped_when_it_was_woken_leaves_the_look_to_another() {
         Poll::Pending
     });
     let acquiring = acquiring.boxed().shared();
-    let attempt = Arc::new(Attempt { acquiring, progress: Arc::default(), left: Notify::new() });
+    let attempt =
+        Arc::new(Attempt { acquiring, hold: Arc::default(), progress: Arc::default(), left: Notify::new() });
     let shared = Arc::clone(&attempt);
-    *locked(&other) = Some(async move { shared.hold().await }.boxed());
+    *locked(&other) = Some(async move { shared.outcome().await.map(|_| None) }.boxed());
     {
-        let call = pin!(attempt.hold());
+        let call = pin!(attempt.outcome());
         assert!(call.poll(&mut Context::from_waker(&Waker::from(first))).is_pending());
     }
     assert_eq!(second.0.load(Ordering::SeqCst), 1, "it is woken when the first is dropped");

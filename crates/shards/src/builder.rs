@@ -58,8 +58,10 @@ impl ShardsBuilder {
     /// Sets for how long the shards of a member that has gone are not taken by others. The default is 10 s.
     ///
     /// If it is back under the same name within this time, its shards have not moved. Meanwhile no member serves them. So choose the time
-    /// that a restart takes, or zero if others should take the shards at once. It begins when the servers have
-    /// ended the member's session: at once if the member was [stopped](Shards::stop), and one session timeout after a crash.
+    /// that a restart takes, or zero if others should take the shards at once. It begins when the member's node
+    /// is gone: if the member was [stopped](Shards::stop), when the last of its functions has ended, and one session timeout after a crash. If that
+    /// function and the restart take longer than the grace and the [`patience`](Self::patience) together, others take the shards that were released
+    /// before, and give them back.
     /// A member that [leaves](Shards::leave) for good has no grace.
     ///
     /// Each member remembers who has gone, so one that starts meanwhile does not know it, and takes a part of those shards. **Restart one member at

@@ -21,6 +21,9 @@ pub(crate) struct Orphans {
     due: Option<Instant>,
 }
 
+/// The least time between two turns.
+const LEAST: Duration = Duration::from_millis(50);
+
 impl Orphans {
     pub(crate) fn new(grace: Duration, patience: Duration) -> Self {
         Self { grace, patience, ranks: Vec::new(), empty: HashMap::new(), turn: 0, due: None }
@@ -30,7 +33,7 @@ impl Orphans {
     pub(crate) fn follow(&mut self, ranks: Vec<u32>, now: Instant) {
         self.ranks = ranks;
         self.empty.clear();
-        self.due = Some(now + self.patience / 2);
+        self.due = Some(now + (self.patience / 2).max(LEAST));
     }
 
     /// Whether the plan gives this shard to this member.
@@ -46,7 +49,7 @@ impl Orphans {
     /// Begins a turn: the shards to look at.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<u32> {
         self.turn = self.turn.wrapping_add(1);
-        self.due = Some(now + self.patience / 2);
+        self.due = Some(now + (self.patience / 2).max(LEAST));
         let is_looked_at = |(shard, rank): &(u32, &u32)| **rank > 0 && shard.wrapping_add(self.turn) % **rank == 0;
         (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
     }

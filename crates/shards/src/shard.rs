@@ -45,7 +45,8 @@ impl Shard {
     ///
     /// If the shard moves or this member stops, the future of the function is dropped after the
     /// [limit](crate::ShardsBuilder::drain_limit). If the lock is lost, that future is dropped at once. In a task of its own, which is not dropped
-    /// then, select this with [`lost`](HoldMonitor::lost) of the [`monitor`](Self::monitor): this one does not resolve at a loss.
+    /// then, select this with [`ended`](HoldMonitor::ended) of the [`monitor`](Self::monitor): this one resolves neither at a loss, nor
+    /// when the function has returned or panicked.
     ///
     /// # Cancel safety
     ///

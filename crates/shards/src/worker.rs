@@ -180,7 +180,13 @@ impl Worker {
                 seen => break seen?,
             }
         };
-        let read = plan_node::read(inner.session.clone(), inner.plan_path()).await;
+        // The first plan is made with its rules, also after an outage.
+        let read = loop {
+            match plan_node::read(inner.session.clone(), inner.plan_path()).await {
+                Err(error @ Error::Unavailable { .. }) => warn(&inner, &error, "cannot read the plan node yet"),
+                read => break read,
+            }
+        };
         let mut worker = Self {
             serve,
             membership: Arc::new(membership),

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Per
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, remove_path, soon};
+use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, polled, remove_path, soon};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -335,4 +336,20 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     assert_eq!(term.check_writer().err(), Some(Ended::Lost(Loss::Deleted)));
     assert_eq!(world.admin.get_data(&data).await.expect("it is there").0, b"first");
     drop((candidate, term, terms));
+}
+
+#[tokio::test]
+async fn candidate_is_stopped_although_another_call_that_stops_it_is_not_polled() {
+    let world = World::new().await;
+    let (ends, ended) = tokio::sync::watch::channel(false);
+    let candidate = election(&world.session, &world.path).run(move |_| {
+        let mut ended = ended.clone();
+        async move { drop(ended.wait_for(|ended| *ended).await) }
+    });
+    soon("the term", candidate.wait_for(|standing| matches!(standing, Standing::Leading { .. }))).await;
+    let mut first = pin!(candidate.stop());
+    assert!(polled(1, &mut first).await.is_none());
+    ends.send_replace(true);
+    soon("the other call", candidate.stop()).await.expect("stopped");
+    soon("the first call", first).await.expect("stopped");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
+use testbed::next_look;
 use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -876,4 +877,26 @@ async fn close_is_not_held_up_by_an_observer_that_nobody_polls() {
     let closed = tokio::time::timeout(LASTING / 2, world.session.close()).await;
     assert_eq!(closed, Ok(Ok(())));
     drop(next);
+}
+
+/// As in a `select!` with a timer, whose branch asks.
+#[tokio::test]
+async fn observer_that_was_asked_whether_it_is_stale_still_sees_the_event() {
+    let world = World::lasting().await;
+    let leader = candidate(&world, "0").await.campaign().await.expect("leads");
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert!(soon("a leader", observer.next()).await.is_some());
+    let looks = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 2;
+    tokio::select! {
+        item = observer.next() => panic!("{item:?}"),
+        () = soon("the look of the next item", world.proxy.wait_until(looks)) => {}
+    }
+    for _ in 0..20 {
+        next_look().await;
+        assert!(observer.next().now_or_never().is_none());
+    }
+    leader.resign().await.expect("resigned");
+    until("an event", || observer.is_stale()).await;
+    let next = tokio::time::timeout(LASTING / 2, observer.next()).await.expect("the event was not lost");
+    assert!(matches!(next, Some(Ok(None))), "{next:?}");
 }

@@ -338,20 +338,21 @@ async fn hold_whose_session_was_closed_before_it_was_awaited_returns_closed() {
     }
 }
 
+/// Before, it is a place in the queue, under which no work has begun.
 #[tokio::test]
-async fn hold_whose_limit_passed_before_it_was_awaited_returns_lost() {
+async fn limit_of_a_hold_begins_when_it_is_awaited() {
     let world = World::new().await;
     let options = Options::new().with_max_hold(TIMEOUT / 10);
     let mutex = Mutex::with_options(&world.session, &world.path, options.clone()).expect("a mutex");
     let waiting = mutex.enqueue().await.expect("queued");
     assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::MaxHold);
-    let error = soon("an end", waiting).await.expect_err("its limit has passed");
-    assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+    let guard = soon("the lock", waiting).await.expect("its limit begins now");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::MaxHold);
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn hold_known_to_be_lost_before_it_was_awaited_is_not_returned() {
+async fn place_at_a_free_lock_whose_node_was_deleted_is_evicted() {
     let world = World::new().await;
     let waiting = world.mutex().enqueue().await.expect("queued");
     let node = format!("{}/{}", world.path, world.wait_children(1).await.remove(0));
@@ -365,7 +366,7 @@ async fn hold_known_to_be_lost_before_it_was_awaited_is_not_returned() {
     world.admin.delete(&bystander.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", bystander.lost()).await, Loss::Deleted);
     let error = soon("an end", waiting).await.expect_err("its node is gone");
-    assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
+    assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
     world.wait_empty().await;
 }
 

@@ -600,3 +600,18 @@ async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     assert_eq!(grants.len(), 180);
     world.wait_empty().await;
 }
+
+/// Two calls share an acquisition. The other one gets the guard.
+#[tokio::test]
+async fn guard_is_the_last_although_a_call_that_nobody_polls_shared_its_acquisition() {
+    let world = World::new().await;
+    let (mutex, owner) = (mutex(&world), Owner::new());
+    let mut kept = pin!(mutex.lock(&owner));
+    assert!(polled(1, &mut kept).await.is_none());
+    let guard = soon("the lock", mutex.lock(&owner)).await.expect("held");
+    soon("the release", guard.release()).await.expect("released");
+    world.wait_empty().await;
+    // It takes the lock anew.
+    let again = soon("the lock", kept).await.expect("held");
+    assert_eq!(again.state(), HoldState::Held);
+}

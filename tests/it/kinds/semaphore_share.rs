@@ -349,3 +349,35 @@ async fn idle_permit_is_not_lent_once_a_drain_has_begun() {
     assert!(!matches!(tried, Some(Ok(Some(_)))), "{tried:?}");
     assert_eq!(soon("the drain", drain).await, Ok(0));
 }
+
+/// A call waits until an idle permit is held again, and is not polled any more.
+#[tokio::test]
+async fn idle_permit_is_not_taken_by_a_call_that_nobody_polls() {
+    let world = World::lasting().await;
+    let share = share(&world, 1, LONG);
+    drop(soon("a permit", share.acquire()).await.expect("acquired"));
+    let mut states = world.session.states();
+    world.proxy.refuse();
+    soon("the cut", states.wait_for(|state| !state.is_connected())).await.expect("not closed");
+    let mut waits = pin!(share.acquire());
+    assert!(polled(1, &mut waits).await.is_none());
+    world.proxy.heal();
+    soon("a connection", states.wait_for(|state| state.is_connected())).await.expect("not closed");
+    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
+}
+
+/// The first of two waiting calls is not polled any more.
+#[tokio::test]
+async fn returned_permit_is_taken_by_a_call_that_is_polled() {
+    let world = World::new().await;
+    let permits = other(&world).await;
+    let _taken = soon("the others", permits.acquire_many(PERMITS - 1)).await.expect("acquired");
+    let share = share(&world, PERMITS - 1, LONG);
+    let permit = soon("a permit", share.acquire()).await.expect("acquired");
+    let mut first = pin!(share.acquire());
+    assert!(polled(1, &mut first).await.is_none());
+    let mut second = pin!(share.acquire());
+    assert!(polled(1, &mut second).await.is_none());
+    drop(permit);
+    soon("the permit", second).await.map(drop).expect("acquired");
+}

@@ -155,6 +155,16 @@ async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
     world.wait_empty().await;
 }
 
+#[tokio::test]
+async fn place_at_a_free_lock_that_nobody_awaits_gets_closed() {
+    let world = World::new().await;
+    let waiting = world.mutex().enqueue().await.expect("enqueued");
+    assert_eq!(waiting.position(), 0);
+    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0), "it is not waited for");
+    assert!(is_closed(soon("its end", waiting).await));
+    world.wait_empty().await;
+}
+
 /// Nothing was begun under it, so it is no hold.
 #[tokio::test]
 async fn place_whose_turn_has_come_and_that_nobody_has_taken_gets_closed() {
