@@ -76,7 +76,8 @@ impl ReentrantMutex {
     }
 
     /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
-    /// of `owner` waits, both share one position in the queue.
+    /// of `owner` waits, both share one position in the queue. A call that is polled only after the other's guard is gone
+    /// queues anew.
     ///
     /// # Examples
     ///

@@ -28,7 +28,7 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 ///
 /// # Fairness
 ///
-/// Tasks of one process are served first come, first served. Between processes a share is not fair: while its tasks keep a
+/// Tasks of one process are served in about the order in which they came. Between processes a share is not fair: while its tasks keep a
 /// permit busy, no other process gets it. If the shares of all processes add up to no more than the semaphore has, no
 /// process waits for another. If they add up to more, a process gets permits that others leave idle, or release on request.
 /// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
@@ -207,7 +207,7 @@ impl Share {
             };
             // It stays idle meanwhile: nobody may poll this call any more.
             if permit.state() == HoldState::Suspended {
-                permit.changed_from(HoldState::Suspended).await;
+                permit.state_other_than(HoldState::Suspended).await;
                 continue;
             }
             // A drain has asked for it back, and its task may not have run yet. Looked at without the lock, because that may run
@@ -298,7 +298,11 @@ async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
         }
         let Some(share) = share.upgrade() else { return };
         let idle: Vec<_> = locked(&share.idle).iter().map(|(permit, since)| (permit.monitor(), *since)).collect();
-        let is_over = |(permit, since): &(HoldMonitor, Instant)| since.elapsed() >= idle_time || !is_kept(permit);
+        // A call may wait until one that is suspended is held again.
+        let is_idle = |(permit, since): &(HoldMonitor, Instant)| {
+            since.elapsed() >= idle_time && permit.state() != HoldState::Suspended
+        };
+        let is_over = |idle: &(HoldMonitor, Instant)| is_idle(idle) || !is_kept(&idle.0);
         // Looked at and dropped without the lock: both may run the user's code.
         let over: Vec<_> =
             idle.into_iter().filter(is_over).map(|(permit, since)| (permit.fencing_token(), since)).collect();

@@ -129,16 +129,6 @@ impl HoldMonitor {
     }
 
     /// Asks the holder to release, without a request to the servers.
-    /// Waits until the state differs from `before`.
-    ///
-    /// A seam for `semaphore_share`.
-    pub(crate) fn changed_from(
-        &self,
-        before: HoldState,
-    ) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        Arc::clone(&self.0).changed_from(before)
-    }
-
     pub(crate) fn revoke(&self) {
         self.0.revoke();
     }
@@ -148,6 +138,7 @@ impl HoldMonitor {
         self.0.writes()
     }
 
+    /// A seam for `semaphore_share`.
     pub(crate) async fn state_other_than(&self, before: HoldState) -> HoldState {
         self.0.clone().changed_from(before).await
     }

@@ -183,7 +183,9 @@ impl Worker {
         // The first plan is made with its rules, also after an outage.
         let read = loop {
             match plan_node::read(inner.session.clone(), inner.plan_path()).await {
-                Err(error @ Error::Unavailable { .. }) => warn(&inner, &error, "cannot read the plan node yet"),
+                Err(error @ Error::Unavailable { .. }) if !inner.session.state().is_connected() => {
+                    warn(&inner, &error, "cannot read the plan node yet");
+                }
                 read => break read,
             }
         };
