@@ -150,13 +150,16 @@ impl Shadow {
             }
         }
         match act {
-            Act::Advance(c) => self.catch_up(c),
             Act::Up { client: c, to, .. } if to == world.log.end => self.catch_up(c),
             Act::Ghost(c, true) => self.links[c].is_ahead |= !world.clients[c].is_up,
             _ => {}
         }
         let served = std::mem::take(&mut world.served.0);
         let differs = served.into_iter().find_map(|one| self.serve(one));
+        // Behind what was served: a session may have ended meanwhile.
+        if let Act::Advance(c) = act {
+            self.catch_up(c);
+        }
         for (link, client) in self.links.iter_mut().zip(&world.clients) {
             if !client.is_up {
                 link.connection = NONE;
