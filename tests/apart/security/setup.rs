@@ -79,7 +79,7 @@ impl Page {
         let path = std::env::var("PATH").expect("a path");
         let mut command = Command::new("bash");
         command.args(["-eo", "pipefail", "-c", &script]).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("PATH", format!("{}:{path}", self.folder.path().display()));
+        command.env("PATH", format!("{}:{path}", self.folder.path().display())).env_remove("SERVER_JVMFLAGS");
         let output = command.output().await.expect("bash can be run");
         let [out, errors] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
