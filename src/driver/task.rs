@@ -61,7 +61,7 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
-                    let closing = shut_down(&core, began).await;
+                    let closing = shut_down(&core, self.servers.as_deref(), began).await;
                     if let Some(servers) = &self.servers {
                         servers.over(closing == Closing::Confirmed).await;
                     }
@@ -193,19 +193,29 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
 
 /// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
 /// timeout, counted from the time when the close `began` to delete nodes, if there were any.
-async fn shut_down(core: &Arc<Core>, began: Option<Instant>) -> Closing {
-    let (client, is_clean, is_shared, is_attached, times) = {
+async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<Instant>) -> Closing {
+    let (client, has_ended, is_clean, is_shared, is_attached, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
-        let client = state.client.clone().filter(|_| state.connection.is_some());
-        (client, state.machine.is_clean(), state.is_client_shared, state.machine.is_attached(), times)
+        let (client, has_ended) = (state.client.clone(), state.connection.is_none());
+        (client, has_ended, state.machine.is_clean(), state.is_client_shared, state.machine.is_attached(), times)
     };
-    let Some(client) = client else {
-        // There is no session to end. One that was there when the close began had nodes, and it has perhaps ended by the client's
-        // clock alone.
-        return if began.is_some() { Closing::Unconfirmed } else { Closing::Released };
+    let Some(client) = client.filter(|_| !has_ended || began.is_some()) else {
+        // There is no session to end.
+        return Closing::Released;
     };
     let began = began.unwrap_or_else(Instant::now);
+    // The client may have ended it by its own clock, after an outage. Then the servers may still have it, with its nodes.
+    let session = servers.zip(Some(client.session().clone()));
+    let confirmed = async {
+        let Some((servers, session)) = session else { return Closing::Unconfirmed };
+        let ended = timeout_at(began + times.close_ended(), servers.end(&session)).await;
+        ended.map_or(Closing::Unconfirmed, |()| Closing::Confirmed)
+    };
+    if has_ended {
+        // It was there when the close began, and had nodes.
+        return confirmed.await;
+    }
     if is_attached {
         let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
         drop((client, core.lock().give_client_up()));
@@ -226,9 +236,8 @@ async fn shut_down(core: &Arc<Core>, began: Option<Instant>) -> Closing {
         if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
     match timeout_at(until, changes.ended(before)).await {
         Ok(ClientState::Closed) => Closing::Confirmed,
-        // Perhaps by the client's own clock, after an outage. Then the servers may still have the session.
         Ok(_) if is_clean => Closing::Released,
-        Ok(_) => Closing::Unconfirmed,
+        Ok(_) => confirmed.await,
         Err(_) if is_kept => Closing::ClientKept,
         // Without an answer nobody knows whether a clone keeps the session.
         Err(_) if is_released => Closing::Released,

@@ -596,12 +596,28 @@ impl Servers {
         None
     }
 
-    async fn try_to_renew(&self, old: Option<&SessionInfo>, is_gone: &mut bool) -> Result<(Client, Moment)> {
-        let target = timeout(LONGEST_QUESTION, self.target()).await.unwrap_or_else(|_| {
+    /// Ends a session whose client is over, perhaps by its own clock, or finds that it has expired. Tries until that is so.
+    pub(crate) async fn end(&self, session: &SessionInfo) {
+        loop {
+            if let Ok(target) = self.ask_for_target().await
+                && self.bury(&target, session).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+    }
+
+    async fn ask_for_target(&self) -> Result<Target> {
+        timeout(LONGEST_QUESTION, self.target()).await.unwrap_or_else(|_| {
             let reason =
                 format!("the function given to `Servers::from_fn` did not return within {LONGEST_QUESTION:?}");
             Err(Error::invalid("servers", reason))
-        })?;
+        })
+    }
+
+    async fn try_to_renew(&self, old: Option<&SessionInfo>, is_gone: &mut bool) -> Result<(Client, Moment)> {
+        let target = self.ask_for_target().await?;
         self.end_left(&target).await?;
         if let Some(old) = old.filter(|_| !*is_gone) {
             self.bury(&target, old).await.map_err(|error| Error::refused(END, &target.hosts, error))?;
