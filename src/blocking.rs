@@ -67,9 +67,9 @@
 //!
 //! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!
-//! There is one exception: in a future inside [`unconstrained`], the call panics before it has sent anything, or blocks: to connect
-//! panics once the connection is asked for, and `Candidate::stop` blocks. A task is recognized by its budget of operations, which such
-//! a future does not have.
+//! There is one exception: a future inside [`unconstrained`] is not recognized, because a task is recognized by its budget of
+//! operations, which such a future does not have. There, most calls panic before they have sent anything. A call that connects
+//! panics after it has begun to connect, and `Candidate::stop` blocks the thread.
 //!
 //! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!

@@ -106,7 +106,8 @@ struct Node {
     in_doubt: AtomicBool,
     /// Whether a server has answered a create without and with parents. Then a lost connection has another cause.
     answered: [AtomicBool; 2],
-    /// The room for the watch and for the node, once the session has connected: before that its chroot is not known.
+    /// The room reserved for the watch and for the node. It is reserved once the session is connected, because its size depends on
+    /// the chroot, which is not known before.
     room: OnceLock<(Option<Reservation>, Reservation)>,
 }
 
@@ -298,8 +299,8 @@ impl KeptNode {
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. While the session
     /// is being [renewed](SessionState::Renewing), that is until its last one is certainly over. The node is then deleted in the
-    /// background, as soon as a server answers. If the session is closed or over by then, or the servers refuse to delete the node,
-    /// which is an error such as [`Error::NoAuth`], it stays until its ZooKeeper session ends.
+    /// background, as soon as a server answers. If the session is closed or over by then, the node stays until its ZooKeeper session
+    /// ends. So it does if the servers refuse to delete it: then the error is their reason, such as [`Error::NoAuth`].
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
         let removed = async {
@@ -761,7 +762,8 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
             match delete_in(client, node, id).await {
                 // A lost request is a custom error.
                 Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
-                // The session is over, perhaps by the client's clock alone, or the runtime of the client is gone.
+                // The client has given the session up, perhaps by its own clock alone, or its runtime is gone. Neither shows that the
+                // servers have deleted the node.
                 Err(
                     ZkError::SessionExpired
                     | ZkError::ClientClosed

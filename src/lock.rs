@@ -111,7 +111,7 @@ impl Lock {
         let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, true, progress.cloned()));
         let granted = poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
-            let is_placed = progress.is_some_and(|progress| progress.only_queues() && progress.last().is_some());
+            let is_placed = progress.is_some_and(|progress| progress.only_queues() && progress.has_waited());
             if polled.is_ready() || acquire.ahead > 0 || is_placed {
                 acquisition.entered(acquire.ahead);
             }

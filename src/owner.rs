@@ -42,22 +42,22 @@ enum Entry {
     Held(Weak<Hold>),
 }
 
-/// Weak, because a call that nobody polls keeps the output. The hold itself is in [`Attempt::hold`].
+/// The output is weak, because a call that is kept and not polled keeps it. [`Attempt::hold`] has the hold itself.
 type Acquiring = BoxFuture<'static, Result<Option<Weak<Hold>>>>;
 
 /// How an attempt has ended.
 pub(crate) enum Outcome {
     Held(Arc<Hold>),
-    /// Another contender was ahead, and the attempt does not wait.
+    /// Another contender was ahead, and the attempt was one of `try_lock`, which does not wait.
     Contended,
-    /// It was held, and has been released by now.
+    /// The lock was acquired, and another call of the owner has already released it.
     Released,
 }
 
 /// An acquisition that all waiting calls of one owner share.
 pub(crate) struct Attempt {
     acquiring: Shared<Acquiring>,
-    /// The hold, until the call takes it whose poll has ended the attempt.
+    /// The hold, until a call takes it: the first one to see that the attempt has ended.
     hold: Arc<Mutex<Option<Arc<Hold>>>>,
     pub(crate) progress: Arc<Progress>,
     /// Notified when a call ends, because the call may have been woken to poll the attempt without having done so.

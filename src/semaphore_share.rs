@@ -28,7 +28,7 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 ///
 /// # Fairness
 ///
-/// Tasks of one process are served in about the order in which they came. Between processes a share is not fair: while its tasks keep a
+/// Tasks of one process get permits roughly in the order in which they ask. Between processes a share is not fair: while its tasks keep a
 /// permit busy, no other process gets it. If the shares of all processes add up to no more than the semaphore has, no
 /// process waits for another. If they add up to more, a process gets permits that others leave idle, or release on request.
 /// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
@@ -246,8 +246,8 @@ impl Share {
         }
     }
 
-    /// Returns whether a permit is being acquired for a call that was dropped. It takes the place of one that a task could have, as
-    /// the task that waits for it otherwise has a turn.
+    /// Returns whether a permit is being acquired although the call that wanted it was dropped. Nobody has a turn for that permit, so
+    /// another one beside it could be one too many.
     fn grows_for_nobody(&self) -> bool {
         let is_wanted = Arc::strong_count(&self.waiting) > 1;
         !is_wanted && locked(&self.growing).as_ref().is_some_and(|one| one.grown.clone().now_or_never().is_none())

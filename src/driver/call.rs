@@ -103,6 +103,7 @@ impl Future for Acquire {
         state = core.read(state, op, Reader::Caller);
         if state.machine.op(op).is_some_and(Acquisition::is_untaken) {
             if let Some(progress) = this.progress.as_ref().filter(|progress| progress.only_queues()) {
+                // Without the lock, because publishing wakes the user's tasks.
                 drop(state);
                 progress.ahead(0);
                 return Poll::Pending;

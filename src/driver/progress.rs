@@ -8,12 +8,12 @@ use tokio::sync::watch;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     ahead: watch::Sender<Option<usize>>,
-    /// A grant is not taken yet.
+    /// The waiter keeps its place, and does not take a grant yet.
     only_queues: AtomicBool,
 }
 
 impl Progress {
-    /// That of a waiter which does not take its grant before [`takes`](Self::takes).
+    /// Creates the progress of a waiter that takes no grant until [`takes`](Self::takes) is called.
     pub(crate) fn that_only_queues() -> Self {
         Self { only_queues: AtomicBool::new(true), ..Self::default() }
     }
@@ -32,12 +32,12 @@ impl Progress {
         self.ahead.send_replace(Some(count));
     }
 
-    /// Whether the waiter has had contenders ahead.
+    /// Whether the waiter has had contenders ahead. For one that only queues: whether its position is known.
     pub(crate) fn has_waited(&self) -> bool {
         self.last().is_some()
     }
 
-    /// Waits until the waiter has contenders ahead.
+    /// Waits until the waiter has contenders ahead. For one that only queues: until its position is known.
     pub(crate) async fn waits(&self) {
         self.left(None).await;
     }

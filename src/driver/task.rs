@@ -225,7 +225,7 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let is_clean = is_clean && deleted == Ok(true);
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
-    let (before, changes) = StateChanges::new(client.state_watcher());
+    let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
     // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete: a future
@@ -234,7 +234,7 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let is_released = is_clean && !is_shared;
     let until =
         if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    match timeout_at(until, changes.ended(before)).await {
+    match timeout_at(until, changes.ended()).await {
         Ok(ClientState::Closed) => Closing::Confirmed,
         Ok(_) if is_clean => Closing::Released,
         Ok(_) => confirmed.await,

@@ -167,7 +167,8 @@ impl Candidate {
     /// has ended, and resigns. A candidate that does not lead is withdrawn.
     ///
     /// The call waits for as long as the future takes, so let the term await `revoke_requested`. Otherwise set a limit with
-    /// [`timeout`], and drop the candidate after it. Do not await this call in the term, which would wait for itself. Every further call waits for the same end.
+    /// [`timeout`], and drop the candidate after it. Do not await this call in the term, which would wait for
+    /// itself. Every further call waits for the same end.
     ///
     /// [`timeout`]: https://docs.rs/tokio/latest/tokio/time/fn.timeout.html
     ///

@@ -58,7 +58,7 @@ struct View {
 struct Standing {
     session: Option<SessionId>,
     reservation: Option<Reservation>,
-    /// Whether the session goes on.
+    /// Resolves with the event of the watch. The output is whether the session goes on.
     fired: Option<Shared<BoxFuture<'static, bool>>>,
 }
 

@@ -648,10 +648,10 @@ impl Servers {
             // A server that creates another session instead proves nothing. The old nodes then stay in their queues until
             // the servers expire the old session.
             Ok(client) => {
-                let ((before, changes), patience) =
+                let ((_, changes), patience) =
                     (StateChanges::new(client.state_watcher()), client.session_timeout());
                 drop(client);
-                match timeout(patience, changes.ended(before)).await {
+                match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
                     // The client's own clock is slower than `patience`, so a server has said so.
                     Ok(_) => Ok(()),

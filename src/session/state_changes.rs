@@ -14,6 +14,8 @@ type Next = Pin<Box<dyn Future<Output = (SessionState, StateWatcher)> + Send>>;
 /// stack of the client's thread (docs/upstream.md, `dropped-watcher`). So one future is kept, and is polled until it
 /// resolves, even after a `StateChanges` is dropped.
 pub(crate) struct StateChanges {
+    /// The state that was seen last.
+    last: SessionState,
     /// The next change. `None` after a state that ends the session.
     next: Option<Next>,
     /// The runtime of the client. After a drop, the wait goes on there.
@@ -24,24 +26,23 @@ impl StateChanges {
     /// Returns the current state of the client, and the changes from then on.
     pub(crate) fn new(mut watcher: StateWatcher) -> (SessionState, Self) {
         let state = watcher.state();
-        (state, Self { next: next(state, watcher), runtime: Handle::try_current().ok() })
+        (state, Self { last: state, next: next(state, watcher), runtime: Handle::try_current().ok() })
     }
 
     /// Polls for the next state. Several changes between two polls count as one. After the last state this stays pending.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionState> {
         let Some(pending) = &mut self.next else { return Poll::Pending };
         let (state, watcher) = std::task::ready!(pending.as_mut().poll(cx));
-        self.next = next(state, watcher);
+        (self.last, self.next) = (state, next(state, watcher));
         Poll::Ready(state)
     }
 
-    /// Waits for the end of the session, after which the client has this state. `before` is its state until the next change.
-    pub(crate) async fn ended(mut self, before: SessionState) -> SessionState {
-        let mut last = before;
+    /// Waits for the end of the session, and returns the state of the client after it.
+    pub(crate) async fn ended(mut self) -> SessionState {
         while self.next.is_some() {
-            last = std::future::poll_fn(|cx| self.poll(cx)).await;
+            std::future::poll_fn(|cx| self.poll(cx)).await;
         }
-        last
+        self.last
     }
 }
 

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The least time between two turns.
+const LEAST: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct Orphans {
     grace: Duration,
@@ -21,9 +24,6 @@ pub(crate) struct Orphans {
     due: Option<Instant>,
 }
 
-/// The least time between two turns.
-const LEAST: Duration = Duration::from_millis(50);
-
 impl Orphans {
     pub(crate) fn new(grace: Duration, patience: Duration) -> Self {
         Self { grace, patience, ranks: Vec::new(), empty: HashMap::new(), turn: 0, due: None }
@@ -33,7 +33,7 @@ impl Orphans {
     pub(crate) fn follow(&mut self, ranks: Vec<u32>, now: Instant) {
         self.ranks = ranks;
         self.empty.clear();
-        self.due = Some(now + (self.patience / 2).max(LEAST));
+        self.due = Some(self.next_turn(now));
     }
 
     /// Whether the plan gives this shard to this member.
@@ -46,10 +46,14 @@ impl Orphans {
         self.due
     }
 
+    fn next_turn(&self, now: Instant) -> Instant {
+        now + (self.patience / 2).max(LEAST)
+    }
+
     /// Begins a turn: the shards to look at.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<u32> {
         self.turn = self.turn.wrapping_add(1);
-        self.due = Some(now + (self.patience / 2).max(LEAST));
+        self.due = Some(self.next_turn(now));
         let is_looked_at = |(shard, rank): &(u32, &u32)| **rank > 0 && shard.wrapping_add(self.turn) % **rank == 0;
         (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
     }

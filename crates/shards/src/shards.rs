@@ -146,7 +146,8 @@ impl Shards {
     ///
     /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
     /// [`Error::InvalidInput`] if the name cannot be that of a node. At the start also [`Error::SessionFull`] if the session has no room for the
-    /// member, and [`Error::Client`] for what the servers refuse. [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Unavailable`] if no server answers when it leaves the group at the end.
+    /// member, and [`Error::Client`] for what the servers refuse. [`Error::NoAuth`] if the ACLs deny it to join the group.
+    /// [`Error::Unavailable`] if no server answers when it leaves the group at the end.
     /// [`Error::Closed`] after a close or a drain of the session, and [`Error::SessionEnded`] if it is over for another reason.
     /// They are returned when no future of a shard is left, so a drain lets them finish.
     ///

@@ -217,15 +217,21 @@ async fn shared_candidate_is_stopped_and_each_call_returns_its_end() {
     assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
 }
 
-#[tokio::test]
-async fn candidate_whose_stop_is_dropped_ends_once_its_term_does() {
-    let world = World::new().await;
+/// A candidate that leads until `true` is sent.
+async fn leading(world: &World) -> (Candidate, tokio::sync::watch::Sender<bool>) {
     let (finish, finished) = tokio::sync::watch::channel(false);
     let candidate = election(&world.session, &world.path).run(move |_| {
         let mut finished = finished.clone();
         async move { drop(finished.wait_for(|finished| *finished).await) }
     });
     stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
+    (candidate, finish)
+}
+
+#[tokio::test]
+async fn candidate_whose_stop_is_dropped_ends_once_its_term_does() {
+    let world = World::new().await;
+    let (candidate, finish) = leading(&world).await;
     assert!(candidate.stop().now_or_never().is_none(), "the term goes on");
     assert!(candidate.is_leader());
     finish.send_replace(true);
@@ -341,15 +347,10 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
 #[tokio::test]
 async fn candidate_is_stopped_although_another_call_that_stops_it_is_not_polled() {
     let world = World::new().await;
-    let (ends, ended) = tokio::sync::watch::channel(false);
-    let candidate = election(&world.session, &world.path).run(move |_| {
-        let mut ended = ended.clone();
-        async move { drop(ended.wait_for(|ended| *ended).await) }
-    });
-    soon("the term", candidate.wait_for(|standing| matches!(standing, Standing::Leading { .. }))).await;
+    let (candidate, finish) = leading(&world).await;
     let mut first = pin!(candidate.stop());
     assert!(polled(1, &mut first).await.is_none());
-    ends.send_replace(true);
+    finish.send_replace(true);
     soon("the other call", candidate.stop()).await.expect("stopped");
     soon("the first call", first).await.expect("stopped");
 }
