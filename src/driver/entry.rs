@@ -140,7 +140,7 @@ impl OpWaker {
         before
     }
 
-    /// From now on, wakes the driver whenever no waker of the caller is set.
+    /// From now on, wakes the driver, and the caller if its waker is set.
     pub(super) fn share(&self) {
         self.has_caller.store(false, Ordering::Release);
     }
@@ -162,11 +162,11 @@ impl Wake for OpWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match self.take() {
-            Some(caller) => caller.wake(),
-            None if self.has_caller.load(Ordering::Acquire) => {}
-            None => self.ready.extend([self.op]),
+        let caller = self.take();
+        if !self.has_caller.load(Ordering::Acquire) {
+            self.ready.extend([self.op]);
         }
+        caller.into_iter().for_each(Waker::wake);
     }
 }
 

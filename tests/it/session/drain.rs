@@ -30,6 +30,11 @@ macro_rules! table {
             async fn waiters_get_closed_and_holders_finish() {
                 super::waiters_get_closed_and_holders_finish(&$of).await;
             }
+
+            #[tokio::test]
+            async fn calls_that_nobody_polls_get_closed_at_once() {
+                super::calls_that_nobody_polls_get_closed_at_once(&$of).await;
+            }
         }
     )*};
 }
@@ -77,6 +82,25 @@ async fn waiters_get_closed_and_holders_finish(recipe: &Recipe) {
     assert_eq!(drained(drain).await, Ok(0));
     assert!(is_closed(lock.lock().await), "after the drain");
     world.wait_empty().await;
+}
+
+/// Each call of a free lock is kept after 1, 2, 3… polls, as `select!` keeps one that it polls by reference. Its answers are
+/// read without it.
+async fn calls_that_nobody_polls_get_closed_at_once(recipe: &Recipe) {
+    for polls in 1.. {
+        let world = World::of(recipe, UNHURRIED).await;
+        let lock = (recipe.lock)(&world.session, &world.path);
+        let mut call = lock.lock();
+        if soon("polls", polled(polls, &mut call)).await.is_some() {
+            assert!(polls > 1, "something was kept");
+            return;
+        }
+        // While the session is open, the answers are left to the caller for longer.
+        let drain = tokio::time::timeout(UNHURRIED / 8, world.session.drain(2 * PATIENCE));
+        assert_eq!(drain.await, Ok(Ok(0)), "after {polls} polls");
+        world.wait_empty().await;
+        assert!(is_closed(soon("its end", call).await), "after {polls} polls");
+    }
 }
 
 #[tokio::test]
