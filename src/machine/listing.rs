@@ -113,10 +113,12 @@ impl<T: Trust> Machine<T> {
 
     /// Sends a listing, if one is wanted and none is under way.
     pub(crate) fn send_listing(&mut self, path: Path) {
-        let Some(state) = self.paths.get_mut(&path) else { return };
+        let Some(state) = self.paths.get_mut(&path).filter(|state| self.is_up && state.listing.is_none()) else {
+            return;
+        };
         state.wanted.retain(|op| self.ops.contains_key(op));
         let needs_barrier = matches!(state.search, OrphanSearch::Due | OrphanSearch::DueAgain);
-        if !self.is_up || state.listing.is_some() || (state.wanted.is_empty() && !needs_barrier) {
+        if state.wanted.is_empty() && !needs_barrier {
             return;
         }
         let ops = std::mem::take(&mut state.wanted);
