@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteResult};
 
@@ -104,10 +104,11 @@ impl Create {
     /// Returns the missing paths and ancestors, from the top down.
     async fn missing(&self) -> Result<Vec<String>, Box<Answered>> {
         let all: BTreeSet<&str> = self.draft.queues.iter().flat_map(|(path, _)| path.lineage()).collect();
+        // The calls send them. `join_all` would wake the caller while it polls, which is done under the session's lock.
         let stats: Vec<_> = all.iter().map(|path| self.client.check_stat(path)).collect();
         let mut missing = Vec::new();
-        for (path, stat) in all.into_iter().zip(join_all(stats).await) {
-            match stat {
+        for (path, stat) in all.into_iter().zip(stats) {
+            match stat.await {
                 Ok(None) => missing.push(path.to_owned()),
                 // Newer servers refuse the stat of a node that we may not read. The refusal shows that the node exists.
                 Ok(Some(_)) | Err(ZkError::NoAuth) => {}

@@ -1,9 +1,12 @@
-//! Code of the user's that the library runs: `tracing` subscribers and `metrics` recorders that call it back, block, or panic.
+//! Code of the user's that the library runs: wakers, `tracing` subscribers and `metrics` recorders that call it back, block, or panic.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata as Meaning, Recorder, SharedString, Unit};
@@ -11,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
-use zookeeper_recipes::{Election, HoldMonitor, HoldState, Loss, Session};
+use zookeeper_recipes::{Election, HoldMonitor, HoldState, Loss, MultiLock, Session};
 
 use crate::support::{PATIENCE, World, connect, hosts, soon};
 use crate::warnings::{Warnings, have_several_subscribers};
@@ -421,4 +424,39 @@ async fn recorder_that_panics_in_the_drop_of_a_guard_leaves_no_node() {
     catch_unwind(AssertUnwindSafe(|| drop(guard))).expect_err("the recorder panics");
     drop(records);
     world.wait_empty().await;
+}
+
+/// Looks at the session from another thread each time that it is woken, and notes whether that took long.
+struct Looks {
+    session: Session,
+    waker: Waker,
+    is_late: Arc<AtomicBool>,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let (done, looked) = mpsc::channel();
+        let session = self.session.clone();
+        std::thread::spawn(move || done.send(session.client().is_some()));
+        let is_late = looked.recv_timeout(Duration::from_secs(5)).is_err();
+        self.is_late.fetch_or(is_late, Ordering::Relaxed);
+        self.waker.wake_by_ref();
+    }
+}
+
+/// So many paths, of which none exists, are looked at in one burst.
+#[tokio::test]
+async fn waker_is_not_called_under_the_lock_of_the_session() {
+    let world = World::new().await;
+    let paths: Vec<_> = (0..40).map(|path| format!("{}/{path}", world.path)).collect();
+    let lock = MultiLock::new(&world.session, &paths).expect("a lock");
+    let is_late = Arc::<AtomicBool>::default();
+    let mut call = pin!(lock.lock());
+    let held = poll_fn(|cx| {
+        let (session, waker, is_late) = (world.session.clone(), cx.waker().clone(), Arc::clone(&is_late));
+        let looks = Waker::from(Arc::new(Looks { session, waker, is_late }));
+        call.as_mut().poll(&mut Context::from_waker(&looks))
+    });
+    soon("the locks", held).await.expect("held").release().await.expect("released");
+    assert!(!is_late.load(Ordering::Relaxed));
 }
