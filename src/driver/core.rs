@@ -170,6 +170,7 @@ impl Core {
         state.count_connected(was_up);
         if life != state.machine.life() {
             (state.deferred.wakes_driver, state.deferred.notifies_changes) = (true, true);
+            state.share_if_ending();
         }
         self.act(state);
     }

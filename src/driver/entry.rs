@@ -71,7 +71,7 @@ pub(super) struct Flight {
     pub(super) generation: u64,
     /// `None` while a reader polls the answer without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader has looked for the answer meanwhile, and must be woken if it is still pending.
+    /// Another reader has looked for the answer meanwhile, and must be woken.
     pub(super) is_missed: bool,
     /// The reservation for the watch that the request sets, unless [`Entry::watch_reservation`] has it.
     pub(super) reservation: Option<Reservation>,
@@ -123,12 +123,12 @@ pub(super) struct Entry {
     pub(super) is_unwatched: bool,
 }
 
-/// Wakes the caller of an acquisition, or the driver if there is no caller.
+/// Wakes the caller of an acquisition, or the driver if there is no caller, or both.
 pub(super) struct OpWaker {
     op: Op,
     ready: Arc<Ready>,
     caller: Mutex<Option<Waker>>,
-    /// A caller polls this acquisition. If its waker is gone, the caller has been woken already and will poll again.
+    /// The driver leaves this acquisition to its caller. If the caller's waker is gone, it has been woken already.
     has_caller: AtomicBool,
 }
 

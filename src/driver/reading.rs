@@ -18,7 +18,7 @@ use crate::driver::names;
 use crate::driver::state::{Reader, State};
 use crate::driver::wire::{Answer, Answered};
 use crate::locked::locked;
-use crate::machine::{Ask, Event, Life, Moment, Op, Outcome, Path, SESSION, caller_of, is_turn};
+use crate::machine::{Ask, Event, Moment, Op, Outcome, Path, SESSION, caller_of, is_turn};
 
 /// The answer to a listing while it is polled without the lock. If the reader panics, the answer counts as lost.
 struct Taken<'a> {
@@ -91,8 +91,11 @@ impl Core {
                 return state;
             };
             let Some(flight) = listing.flights(&mut state).and_then(VecDeque::pop_front) else { return state };
-            let before = state.read_by(op, reader);
+            let (before, is_missed) = (state.read_by(op, reader), flight.is_missed);
             self.answered(&mut state, flight, answered);
+            if is_missed {
+                state.wake(op);
+            }
             state.reading = before;
         }
     }
@@ -222,13 +225,11 @@ impl Core {
     }
 
     /// Reads the answers to requests that were sent more than *T*/8 ago. Other calls may wait for a listing among them. From
-    /// then on the driver also reads for these callers, until they poll again. A close waits for all answers, so it leaves
-    /// none to a caller. Returns whether there were any.
+    /// then on the driver also reads for these callers, until they poll again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
-        let is_closing = state.machine.life() == Life::Closing;
         let limit = now().minus(state.machine.session_timeout() / 8);
-        let is_late = |entry: &Entry| entry.flights.front().is_some_and(|first| is_closing || first.sent < limit);
+        let is_late = |entry: &Entry| entry.flights.front().is_some_and(|first| first.sent < limit);
         let late = state.entries.iter().filter(|(_, entry)| is_late(entry));
         let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
         drop(state);

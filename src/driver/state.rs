@@ -212,13 +212,29 @@ impl State {
         (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
-    /// Sets the waker of an acquisition's caller. From now on the caller is woken, not the driver.
+    /// Sets the waker of an acquisition's caller. From now on the caller is woken, and the driver only if the session ends.
     pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
         let unused = match self.entries.get(&op) {
             Some(entry) => entry.waker.await_by(waker),
             None => Some(waker),
         };
         self.deferred.callers.extend(unused);
+        if let Some(entry) = self.entries.get(&op).filter(|_| self.is_ending()) {
+            entry.waker.share();
+        }
+    }
+
+    /// Lets the driver read for all callers, too, once the session ends: a drain and a close wait for the answers, and a
+    /// caller may not poll any more.
+    pub(super) fn share_if_ending(&mut self) {
+        if self.is_ending() {
+            self.entries.values().for_each(|entry| entry.waker.share());
+            self.deferred.ready.extend(self.entries.keys());
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(self.machine.life(), Life::Draining | Life::Closing)
     }
 
     /// Sets the listener of a new hold. Passes on a revocation request that came before.

@@ -55,7 +55,6 @@ impl Task {
                 // Timers are late after a sleep, so all that wait by a timer look again now.
                 core.changes.send_replace(());
             }
-            let begins_to_close = life == Life::Closing && began.is_none();
             match life {
                 _ if is_replaced => {
                     old = replaced(&core).or(old);
@@ -83,7 +82,7 @@ impl Task {
                 Life::Open | Life::Draining => {}
             }
             // Late answers are looked for only once a beat, because there may be thousands of calls.
-            if core.poll_ready() | ((beat.is_over || begins_to_close) && core.poll_late()) && is_traced() {
+            if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
                 core.report(|| tracing::trace!("session's task reads answers"));
             }
             let wakes_at = core.fire_timers();

@@ -169,6 +169,16 @@ async fn release_that_is_under_way_is_waited_for() {
 }
 
 #[tokio::test]
+async fn release_that_nobody_polls_does_not_delay_the_drain() {
+    let world = World::of(&MUTEX, UNHURRIED).await;
+    let mut release = Box::pin(world.mutex().lock().await.expect("held").release());
+    assert!(futures_util::poll!(&mut release).is_pending());
+    let drain = tokio::time::timeout(UNHURRIED / 8, world.session.drain(2 * PATIENCE));
+    assert_eq!(drain.await, Ok(Ok(0)));
+    release.await.expect("released");
+}
+
+#[tokio::test]
 async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
