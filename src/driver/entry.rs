@@ -71,7 +71,7 @@ pub(super) struct Flight {
     pub(super) generation: u64,
     /// `None` while a reader polls the answer without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader has looked for the answer meanwhile, and must be woken.
+    /// Another reader has looked for the answer meanwhile, and must be woken. If a caller reads it, the driver need not look.
     pub(super) is_missed: bool,
     /// The reservation for the watch that the request sets, unless [`Entry::watch_reservation`] has it.
     pub(super) reservation: Option<Reservation>,

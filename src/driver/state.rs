@@ -212,7 +212,8 @@ impl State {
         (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
-    /// Sets the waker of an acquisition's caller. From now on the caller is woken, and the driver only if the session ends.
+    /// Sets the waker of an acquisition's caller. From now on the caller is woken and not the driver, unless the session is
+    /// drained or closed.
     pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
         let unused = match self.entries.get(&op) {
             Some(entry) => entry.waker.await_by(waker),
@@ -224,7 +225,7 @@ impl State {
         }
     }
 
-    /// Lets the driver read for all callers, too, once the session ends: a drain and a close wait for the answers, and a
+    /// Lets the driver read for all callers, too, once the session is drained or closed: both wait for the answers, and a
     /// caller may not poll any more.
     pub(super) fn share_if_ending(&mut self) {
         if self.is_ending() {
