@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// A thread in `lock()` can be woken early only by the end of the session. One that has to look at something else from time
 /// to time joins the queue by `enqueue`, and waits in steps: it keeps its position between them.
 ///
-/// It makes progress only while a thread waits on it. Once it is first in the queue, it keeps the others waiting, as a guard
+/// It takes the lock only while a thread waits on it. Once it is first in the queue, it keeps the others waiting, as a guard
 /// would.
 ///
 /// # Examples

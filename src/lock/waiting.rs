@@ -16,9 +16,9 @@ use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It makes progress only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would. A
-/// [limit](crate::Options::with_max_hold) of the hold begins when it is awaited.
+/// It takes the lock only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
+/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would. If its session ends, it queues
+/// again in the next one, awaited or not. A [limit](crate::Options::with_max_hold) of the hold begins when it is awaited.
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
