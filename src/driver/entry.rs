@@ -71,7 +71,8 @@ pub(super) struct Flight {
     pub(super) generation: u64,
     /// `None` while a reader polls the answer without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader has looked for the answer meanwhile, and must be woken. If a caller reads it, the driver need not look.
+    /// Another reader looked for the answer while it was polled, and is woken afterwards. A caller that has read the answer
+    /// wakes nobody, because it goes on reading.
     pub(super) is_missed: bool,
     /// The reservation for the watch that the request sets, unless [`Entry::watch_reservation`] has it.
     pub(super) reservation: Option<Reservation>,
@@ -123,26 +124,27 @@ pub(super) struct Entry {
     pub(super) is_unwatched: bool,
 }
 
-/// Wakes the caller of an acquisition, or the driver if there is no caller, or both.
+/// Wakes whoever reads the answers of an acquisition: its caller, the driver, or both.
 pub(super) struct OpWaker {
     op: Op,
     ready: Arc<Ready>,
     caller: Mutex<Option<Waker>>,
-    /// The driver leaves this acquisition to its caller. If the caller's waker is gone, it has been woken already.
-    has_caller: AtomicBool,
+    /// The caller alone reads, so the driver is not woken. If the caller's waker is gone, it has been woken already.
+    caller_reads_alone: AtomicBool,
 }
 
 impl OpWaker {
-    /// Sets the caller's waker. Returns the previous one, which must be dropped after unlock.
-    pub(super) fn await_by(&self, caller: Waker) -> Option<Waker> {
+    /// Sets the caller's waker. `reads_alone`: from now on, does not wake the driver. Returns the previous waker, which must be
+    /// dropped after unlock.
+    pub(super) fn await_by(&self, caller: Waker, reads_alone: bool) -> Option<Waker> {
         let before = locked(&self.caller).replace(caller);
-        self.has_caller.store(true, Ordering::Release);
+        self.caller_reads_alone.store(reads_alone, Ordering::Release);
         before
     }
 
-    /// From now on, wakes the driver, and the caller if its waker is set.
+    /// From now on, wakes the driver as well as the caller.
     pub(super) fn share(&self) {
-        self.has_caller.store(false, Ordering::Release);
+        self.caller_reads_alone.store(false, Ordering::Release);
     }
 
     /// From now on, wakes the driver. Returns the caller's last waker.
@@ -163,7 +165,7 @@ impl Wake for OpWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let caller = self.take();
-        if !self.has_caller.load(Ordering::Acquire) {
+        if !self.caller_reads_alone.load(Ordering::Acquire) {
             self.ready.extend([self.op]);
         }
         caller.into_iter().for_each(Waker::wake);
@@ -172,8 +174,12 @@ impl Wake for OpWaker {
 
 impl Entry {
     pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Self {
-        let waker =
-            OpWaker { op, ready: Arc::clone(ready), caller: Mutex::default(), has_caller: AtomicBool::new(false) };
+        let waker = OpWaker {
+            op,
+            ready: Arc::clone(ready),
+            caller: Mutex::default(),
+            caller_reads_alone: AtomicBool::new(false),
+        };
         Self {
             flights: VecDeque::new(),
             watches: Vec::new(),

@@ -1,7 +1,7 @@
 //! Reads the answers to an acquisition's requests, and the events of its watches.
 //!
 //! 1. The answers of one acquisition are read in the order of its requests, so only the first is polled. The caller polls it
-//!    if there is one, and otherwise the driver. While the session is drained or closed, both do.
+//!    if there is one, and otherwise the driver. While the session is being drained or closed, both poll it.
 //! 2. A listing is decoded without the lock.
 
 use std::collections::VecDeque;
@@ -225,8 +225,7 @@ impl Core {
     }
 
     /// Reads the answers to requests that were sent more than *T*/8 ago. Other calls may wait for a listing among them. From
-    /// then on the driver also reads for these callers, until they poll again; see [`State::share_if_ending`], too. Returns whether
-    /// there were any.
+    /// then on the driver also reads for these callers, until they poll again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
         let limit = now().minus(state.machine.session_timeout() / 8);

@@ -212,21 +212,18 @@ impl State {
         (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
-    /// Sets the waker of an acquisition's caller. From now on the caller is woken and not the driver, unless the session is
-    /// drained or closed.
+    /// Sets the waker of an acquisition's caller, which from now on reads its answers alone. While the session is being
+    /// drained or closed, the driver goes on reading them, too.
     pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
         let unused = match self.entries.get(&op) {
-            Some(entry) => entry.waker.await_by(waker),
+            Some(entry) => entry.waker.await_by(waker, !self.is_ending()),
             None => Some(waker),
         };
         self.deferred.callers.extend(unused);
-        if let Some(entry) = self.entries.get(&op).filter(|_| self.is_ending()) {
-            entry.waker.share();
-        }
     }
 
-    /// Lets the driver read for all callers, too, once the session is drained or closed: both wait for the answers, and a
-    /// caller may not poll any more.
+    /// If the session is being drained or closed, lets the driver, too, read the answers to every acquisition: the end of the
+    /// session waits for them, and a caller may have stopped polling.
     pub(super) fn share_if_ending(&mut self) {
         if self.is_ending() {
             self.entries.values().for_each(|entry| entry.waker.share());
@@ -234,6 +231,7 @@ impl State {
         }
     }
 
+    /// Whether the session is being drained or closed.
     fn is_ending(&self) -> bool {
         matches!(self.machine.life(), Life::Draining | Life::Closing)
     }
