@@ -368,7 +368,7 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss);
         }
-        let client = self.client.get_or_init(|| self.session.share_client()).as_ref().ok_or(Loss::Closed)?;
+        let client = self.client.get_or_init(|| self.session.own_client()).as_ref().ok_or(Loss::Closed)?;
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {

@@ -732,7 +732,8 @@ async fn delete_if_ours(node: &Node, id: SessionId, keeping: &Keeping) -> Result
         return Ok(());
     }
     loop {
-        let deleted = node.session.request(Some(Duration::MAX), |client| delete_in(client, node, id));
+        let deleted =
+            node.session.request(Some(Duration::MAX), |client| async move { delete_in(&client, node, id).await });
         let deleted = match deleted.await {
             Err(error) if is_over(&error) => delete_in_the_end(node, id, keeping).await?,
             deleted => deleted?,
@@ -753,13 +754,13 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
         // No create was ever sent.
         return Ok(Ok(()));
     }
-    if session.client().is_none() {
+    if session.own_client().is_none() {
         return if keeping.is_confirmed().await { Ok(Ok(())) } else { Err(session.unavailable(limit)) };
     }
     let deleted = timeout(limit, async {
         // Once the client is given up, the close does not wait any more.
-        while let Some(client) = session.client() {
-            match delete_in(client, node, id).await {
+        while let Some(client) = session.own_client() {
+            match delete_in(&client, node, id).await {
                 // A lost request is a custom error.
                 Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
                 // The client has given the session up, perhaps by its own clock alone, or its runtime is gone. Neither shows that the
@@ -782,7 +783,7 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
 }
 
 /// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.
-async fn delete_in(client: Client, node: &Node, id: SessionId) -> Result<(), ZkError> {
+async fn delete_in(client: &Client, node: &Node, id: SessionId) -> Result<(), ZkError> {
     let path = &*node.path;
     if client.session_id() != id {
         return Ok(());

@@ -265,14 +265,15 @@ impl Session {
     /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
-        self.share_client().map(|client| Client::clone(&client))
-    }
-
-    /// Like [`client`](Self::client), but returns the shared `Arc`.
-    pub(crate) fn share_client(&self) -> Option<Arc<Client>> {
         let mut state = self.core().lock();
         state.is_client_shared = true;
-        state.client.clone()
+        state.client.as_deref().cloned()
+    }
+
+    /// Like [`client`](Self::client), for requests of this crate: a close ends the session although the client is still there. A
+    /// seam for `kept_node`.
+    pub(crate) fn own_client(&self) -> Option<Arc<Client>> {
+        self.core().lock().client.clone()
     }
 
     /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.

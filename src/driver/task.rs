@@ -205,16 +205,16 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
         return Closing::Released;
     };
     let began = began.unwrap_or_else(Instant::now);
-    // The client may have ended it by its own clock, after an outage. Then the servers may still have it, with its nodes.
-    let session = servers.zip(Some(client.session().clone()));
-    let confirmed = async {
-        let Some((servers, session)) = session else { return Closing::Unconfirmed };
+    let session = client.session().clone();
+    let end_over_another_connection = async || {
+        let Some(servers) = servers else { return Closing::Unconfirmed };
         let ended = timeout_at(began + times.close_ended(), servers.end(&session)).await;
         ended.map_or(Closing::Unconfirmed, |()| Closing::Confirmed)
     };
     if has_ended {
-        // It was there when the close began, and had nodes.
-        return confirmed.await;
+        // The client has ended it, perhaps by its own clock, after an outage. It was there when the close began, and had nodes,
+        // which the servers may still have.
+        return end_over_another_connection().await;
     }
     if is_attached {
         let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
@@ -228,16 +228,24 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
-    // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete: a future
-    // that nobody polls may keep the client, such as an observer's.
+    // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete.
     let is_kept = is_clean && is_answering;
     let is_released = is_clean && !is_shared;
     let until =
         if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    match timeout_at(until, changes.ended()).await {
-        Ok(ClientState::Closed) => Closing::Confirmed,
-        Ok(_) if is_clean => Closing::Released,
-        Ok(_) => confirmed.await,
+    let ended = async {
+        tokio::select! {
+            state = changes.ended() => match state {
+                ClientState::Closed => Closing::Confirmed,
+                _ if is_clean => Closing::Released,
+                _ => end_over_another_connection().await,
+            },
+            // A future that nobody polls may keep the client, or a guard that has given a `CheckWriter`.
+            () = sleep(times.close_asked()), if !is_shared => end_over_another_connection().await,
+        }
+    };
+    match timeout_at(until, ended).await {
+        Ok(closing) => closing,
         Err(_) if is_kept => Closing::ClientKept,
         // Without an answer nobody knows whether a clone keeps the session.
         Err(_) if is_released => Closing::Released,

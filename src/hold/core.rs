@@ -285,9 +285,8 @@ impl HoldCore {
 
     /// Returns the first node, and the client of the session.
     pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
-        let mut state = self.driver.lock();
+        let state = self.driver.lock();
         let node = state.nodes(self.op).into_iter().next()?;
-        state.is_client_shared = true;
         Some((node, state.client.clone()?))
     }
 

@@ -114,16 +114,6 @@ impl Zk {
         self.client.session_id()
     }
 
-    /// Returns a clone of the client for the user, who may keep it.
-    fn share(&self) -> Client {
-        let mut state = self.core.lock();
-        if state.generation == self.generation {
-            state.is_client_shared = true;
-        }
-        drop(state);
-        Client::clone(&self.client)
-    }
-
     /// Sleeps until the next listing that no event triggers. That is *T*/3, or 20 to 30 s if a watch is set, because its
     /// event may be lost.
     pub(crate) async fn retry_listing(&self, is_watched: bool) {
@@ -247,6 +237,9 @@ impl Session {
     /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
     /// inner result is the answer, or the error with which the servers refuse the request.
     ///
+    /// The client is for this request: a [`close`](Self::close) ends the session although it is still there. A clone of
+    /// [`client`](Self::client) keeps the session open.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future stops the waiting. A request that was sent may still be done.
@@ -276,7 +269,8 @@ impl Session {
         R: Future<Output = Result<T, zookeeper_client::Error>> + Send,
     {
         let request = &request;
-        let answered = self.attempt(|zk| async move { zk.retry("user", || request(zk.share())).await });
+        let answered =
+            self.attempt(|zk| async move { zk.retry("user", || request(Client::clone(&zk.client))).await });
         self.within(limit.unwrap_or_else(|| self.timeout()), answered).await
     }
 

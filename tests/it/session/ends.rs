@@ -3,12 +3,16 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use testbed::frames::Op;
-use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session, SessionState as State, Unanswered};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
+use zookeeper_recipes::{
+    Error, HoldState, Job, Loss, Members, Mutex, Session, SessionState as State, Slots, Unanswered,
+};
 
 use crate::full_name;
-use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, polled, soon};
 use crate::warnings::Warnings;
 
 #[tokio::test]
@@ -258,6 +262,52 @@ async fn dropped_clone_of_the_client_keeps_nothing() {
     drop(world.session.client().expect("a client"));
     let _guard = world.mutex().lock().await.expect("held");
     world.session.close().await.expect("closed");
+}
+
+/// Each call has sent its first request, and holds the client for it. The user never took a client.
+#[tokio::test]
+async fn calls_that_nobody_polls_do_not_keep_the_session() {
+    let world = World::lasting().await;
+    let (session, path) = (&world.session, &world.path);
+    let slots = Slots::new(session, &format!("{path}-slots"), 2).expect("slots");
+    let members = Members::new(session, &format!("{path}-members")).expect("members");
+    let job = Job::new(session, &format!("{path}-job")).expect("a job");
+    let mutex = world.mutex();
+    let mut calls: [(_, BoxFuture<'_, _>); 4] = [
+        ("slots", async { slots.claim().await.map(drop) }.boxed()),
+        ("members", async { members.members().await.map(drop) }.boxed()),
+        ("job", async { job.last().await.map(drop) }.boxed()),
+        ("contenders", async { mutex.contenders().await.map(drop) }.boxed()),
+    ];
+    for (name, call) in &mut calls {
+        assert!(polled(1, call).await.is_none(), "{name}");
+    }
+    assert_closes(&world).await;
+    for (name, call) in calls {
+        assert_eq!(soon(name, call).await, Err(Error::Closed), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn guard_that_has_given_a_check_writer_does_not_keep_the_session() {
+    let world = World::lasting().await;
+    let guard = world.mutex().lock().await.expect("held");
+    drop(guard.check_writer().expect("held"));
+    // Its node is deleted with a client, too.
+    let node = world.session.keep_node(&format!("{}-kept", world.path), b"").expect("a valid path");
+    soon("the node", node.created()).await.expect("created");
+    assert_closes(&world).await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+}
+
+/// Closes the session. The servers have ended it then.
+async fn assert_closes(world: &World) {
+    let (node, mode) = (&format!("{}-of-mine", world.path), &CreateMode::Ephemeral.with_acls(Acls::anyone_all()));
+    world.make_path().await;
+    let create = |client: Client| async move { client.create(node, b"", mode).await };
+    world.session.request(None, create).await.expect("answered").expect("created");
+    assert_eq!(soon("the close", world.session.close()).await, Ok(()));
+    assert_eq!(world.admin.check_stat(node).await, Ok(None));
 }
 
 /// What was refused is tried again: it may have been put right.
