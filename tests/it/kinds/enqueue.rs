@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, Held, Kin, Queued};
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon};
 
 /// The recipes with places: all but the reentrant mutex, whose calls share one.
 fn with_places() -> impl Iterator<Item = &'static Kin> {
@@ -276,7 +276,8 @@ async fn place_whose_session_ends_queues_again_in_the_next() {
 
 #[tokio::test]
 async fn hold_lost_before_it_was_awaited_reports_its_loss() {
-    let world = World::new().await;
+    // After an eighth of the timeout, the place would be confirmed before it is a hold.
+    let world = World::at(&hosts(), UNHURRIED).await;
     let waiting = world.mutex().enqueue().await.expect("queued");
     let node = world.wait_children(1).await.remove(0);
     world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");

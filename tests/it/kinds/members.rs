@@ -494,10 +494,10 @@ async fn refused_look_is_an_error_once_and_put_right() {
         soon("a change", joined[0].set(denied.as_bytes())).await.expect("written");
         let error = soon("a refusal", changes.changed()).await.expect_err("denied");
         assert_eq!(error, Error::NoAuth { path: node.clone() });
-        assert_eq!(members.members().await.expect_err("denied"), Error::NoAuth { path: node });
-        assert!(changes.is_stale());
         // It is no loop without a pause.
         assert!(changes.changed().now_or_never().is_none());
+        assert!(changes.is_stale());
+        assert_eq!(members.members().await.expect_err("denied"), Error::NoAuth { path: node });
         set_acl(&world.admin, &format!("{}{denied}", world.path), Permission::ALL).await;
         let seen = |members: &[Member]| members.len() == 2 && members[0].data() == denied.as_bytes();
         soon("the set", async { while changes.wait_for(seen).await.is_err() {} }).await;
@@ -601,7 +601,8 @@ async fn nobody_looks_without_a_subscriber() {
     has(&mut members.changes(), &["host-000", "second"]).await;
 }
 
-/// Many processes under faults: within a second of the last fault all see the same set, and it is the servers'.
+/// Many processes under faults: soon after the last fault all see the same set, and it is the servers'. A look that no event
+/// triggers would be 20 s late.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_see_the_set_of_the_servers_soon_after_the_last_fault() {
     let world = World::new().await;
@@ -641,7 +642,7 @@ async fn all_see_the_set_of_the_servers_soon_after_the_last_fault() {
         let seen = soon("the same set", changes.wait_for(|members| members == servers)).await.expect("seen");
         assert_eq!(seen, servers);
     }
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 /// The servers keep the session, and answer no request for longer than its timeout.

@@ -192,7 +192,7 @@ async fn multi_lock_and_caller_that_locks_one_by_one_wait_for_each_other() {
     // They wait for us in the second queue, and we for them in the first.
     let theirs = first.lock().await.expect("held");
     let ours = soon("our places", at_once.enqueue()).await.expect("enqueued");
-    let circle = second.try_lock_for(Duration::from_millis(500)).await.expect("asked");
+    let circle = second.try_lock_for(Duration::from_secs(2)).await.expect("asked");
     assert!(circle.is_none(), "we are ahead of them in the second");
     let mut ours = std::pin::pin!(ours);
     assert!(futures_util::poll!(&mut ours).is_pending(), "they hold the first");

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use testbed::frames::Op;
 use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{PATIENCE, TIMEOUT, World, polled, soon, wait_children};
+use crate::support::{PATIENCE, TIMEOUT, World, hosts, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -267,8 +267,8 @@ async fn dropping_the_share_releases_what_is_idle_and_later_what_is_used() {
 }
 
 /// How long a worker waits for a permit at most, from the death of a waiter on.
-async fn stall_of_a_worker(with_share: bool) -> Duration {
-    let world = World::new().await;
+async fn stall_of_a_worker(timeout: Duration, with_share: bool) -> Duration {
+    let world = World::at(&hosts(), timeout).await;
     let holder = other(&world).await;
     let semaphore = other(&world).await;
     let share = SemaphoreShare::with_idle_time(&semaphore, 2, LONG).expect("a share");
@@ -283,7 +283,7 @@ async fn stall_of_a_worker(with_share: bool) -> Duration {
     wait_turns(&world, 1).await;
     world.proxy.refuse();
     let (died, mut longest) = (Instant::now(), Duration::ZERO);
-    while died.elapsed() < TIMEOUT * 2 {
+    while died.elapsed() < timeout * 2 {
         let asked = Instant::now();
         if with_share {
             drop(soon("a permit of the share", share.acquire()).await.expect("held"));
@@ -300,11 +300,13 @@ async fn stall_of_a_worker(with_share: bool) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
-    let (without, with) = (stall_of_a_worker(false).await, stall_of_a_worker(true).await);
+    // So long that the machine does not stall for a quarter of it.
+    let timeout = 3 * TIMEOUT;
+    let (without, with) = join(stall_of_a_worker(timeout, false), stall_of_a_worker(timeout, true)).await;
     println!(
-        "a worker dies in the queue, T = {TIMEOUT:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
+        "a worker dies in the queue, T = {timeout:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
     );
-    assert!(without > TIMEOUT / 4, "{without:?}");
+    assert!(without > timeout / 4, "{without:?}");
     assert!(with < without / 4, "{with:?} of {without:?}");
 }
 

@@ -72,10 +72,13 @@ fn session_is_not_attached_on_a_runtime_without_timers() {
 async fn first_lock_of_a_given_client_may_come_late() {
     let world = World::new().await;
     world.make_path().await;
-    let session = Session::attach(client(&hosts()).await).expect("in a runtime");
-    pass(TIMEOUT / 2).await;
+    // After a stall of a quarter of it, the first lock takes longer than the limit.
+    let timeout = 3 * TIMEOUT;
+    let client = Client::connector().with_session_timeout(timeout).connect(&hosts()).await.expect("connects");
+    let session = Session::attach(client).expect("in a runtime");
+    pass(timeout / 2).await;
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let guard = mutex.try_lock_for(TIMEOUT / 4).await.expect("asked").expect("free");
+    let guard = mutex.try_lock_for(timeout / 4).await.expect("asked").expect("free");
     guard.release().await.expect("released");
 }
 
