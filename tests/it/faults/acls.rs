@@ -186,9 +186,11 @@ async fn neighbour_that_may_queue_and_not_delete_blocks_until_its_session_ends()
     let world = World::new().await;
     let owner = identity(&world.hosts, "owner:secret").await;
     let lock = Shared::new(&owner, &world.path, Permission::READ | Permission::CREATE).await;
-    lock.guard.release().await.expect("released");
     let neighbour = world.other().await;
-    let guard = Mutex::new(&neighbour, &world.path).expect("a mutex").lock().await.expect("held");
+    // It queues before the owner leaves: servers remove an empty path, and its ACL with it.
+    let waiting = Mutex::new(&neighbour, &world.path).expect("a mutex").enqueue().await.expect("queued");
+    lock.guard.release().await.expect("released");
+    let guard = soon("the lock", waiting).await.expect("held");
     let error = guard.release().await.expect_err("it may not delete its node");
     assert!(matches!(&error, Error::NoAuth { path } if *path == world.path), "{error:?}");
     assert!(lock.mutex.try_lock().await.expect("asked").is_none());

@@ -117,8 +117,10 @@ async fn lock_is_granted_by_servers_that_answer_late() {
 /// Each of the nodes could show whose connection it is, if it was there.
 #[tokio::test]
 async fn hold_lives_on_over_a_reconnect_beside_deleted_nodes_whose_owners_do_not_look() {
+    // A busy machine may stall for a third of the usual one.
+    let limit = 3 * TIMEOUT;
     for count in [1, 8] {
-        let world = World::new().await;
+        let world = World::at(&hosts(), limit).await;
         world.make_path().await;
         let _ahead = world.other_mutex().await.lock().await.expect("held");
         let mutex = world.mutex();
@@ -138,7 +140,7 @@ async fn hold_lives_on_over_a_reconnect_beside_deleted_nodes_whose_owners_do_not
         world.proxy.reset();
         world.proxy.heal();
         // Longer than what was known before the reconnect is trusted.
-        let lost = timeout(2 * TIMEOUT, guard.lost()).await;
+        let lost = timeout(limit * 9 / 8, guard.lost()).await;
         assert!(lost.is_err(), "{lost:?} beside {count}");
         let questions: Vec<_> = world.proxy.requests();
         for node in &nodes[1..] {

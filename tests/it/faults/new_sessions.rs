@@ -13,7 +13,7 @@ use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon, until};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, soon, until};
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
@@ -35,7 +35,8 @@ async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_anothe
 #[tokio::test]
 async fn waiter_queues_again_in_the_session_that_it_is_given() {
     let world = World::new().await;
-    let held = world.other_mutex().await.lock().await.expect("held");
+    let holder = connect_for(&world.hosts, UNHURRIED).await;
+    let held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
     let queued = world.wait_children(2).await;

@@ -266,7 +266,8 @@ async fn waiter_that_loses_its_turn_for_permits_is_evicted_with_its_leases() {
 
 #[tokio::test]
 async fn node_created_again_under_the_name_of_a_contender_is_not_touched() {
-    let world = World::new().await;
+    // Once the hold notices its loss, it deletes the node by name.
+    let world = World::at(&hosts(), UNHURRIED).await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let holder = mutex.contenders().await.expect("listed").remove(0);
@@ -634,8 +635,8 @@ async fn revocation_is_not_reported_after_the_loss() {
 /// The first look after a pause of the process is right.
 #[tokio::test]
 async fn revocation_is_not_reported_after_an_unnoticed_loss() {
-    let world = World::new().await;
-    let options = Options::new().with_max_hold(TIMEOUT / 4);
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let options = Options::new().with_max_hold(Duration::from_secs(5));
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     let (early, late) = (guard.revoke_requested(), guard.revoke_requested());

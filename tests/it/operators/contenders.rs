@@ -106,7 +106,8 @@ async fn foreign_nodes_do_not_block_a_lock() {
 
 #[tokio::test]
 async fn checked_writes_fail_when_the_lock_is_gone() {
-    let world = World::new().await;
+    // The hold does not look at its node so soon.
+    let world = World::at(&hosts(), UNHURRIED).await;
     let guard = world.mutex().lock().await.expect("held");
     let data = format!("{}-data", world.path);
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());

@@ -7,7 +7,7 @@ use testbed::{Server, free_port};
 use zookeeper_recipes::{Error, Job, Loss, Mutex, RwLock, Session, metrics as names};
 
 use crate::counter::LONG;
-use crate::support::{World, connect_for, soon, until};
+use crate::support::{UNHURRIED, World, connect_for, hosts, soon, until};
 
 /// The values of a recorder, by name and labels such as `name{kind=lock,outcome=granted}`.
 struct Numbers(Snapshotter, HashMap<String, f64>);
@@ -57,7 +57,7 @@ async fn locks_and_sessions_are_counted() {
     let (mut numbers, recorder) = recorder();
     let _records = metrics::set_default_local_recorder(recorder);
     names::describe();
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     assert_eq!(numbers.of(names::HOLDS, "kind=lock"), 1.0);

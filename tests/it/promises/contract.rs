@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use zookeeper_recipes::{DistributedLock, Error, FencingToken, HoldState, Loss};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, UNHURRIED, World, children, connect_for, soon};
+use crate::support::{UNHURRIED, World, children, connect_for, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -222,7 +222,7 @@ async fn releases_when_dropped(recipe: &Recipe) {
 }
 
 async fn reports_its_loss(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     assert_eq!(guard.state(), HoldState::Held);

@@ -18,7 +18,8 @@ use zookeeper_recipes::{DistributedLock, Error, LockGuard, MultiLock, Mutex, Opt
 
 use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS};
 use crate::support::{
-    TIMEOUT, UNHURRIED, World, children, connect_for, hosts, make_paths, polled, soon, tree, wait_children,
+    TIMEOUT, UNHURRIED, World, children, connect_for, hosts, make_paths, polled, remove_path, soon, tree,
+    wait_children,
 };
 
 /// How often the server removes empty containers, in milliseconds.
@@ -343,7 +344,7 @@ async fn path_deleted_between_the_look_and_the_create_is_made_again() {
         world.wait_empty().await;
         wait_children(&world.admin, &sibling, 0).await;
         for path in [&world.path, &root] {
-            world.admin.delete(path, None).await.expect("deleted");
+            remove_path(&world.admin, path).await;
         }
     }
 }

@@ -187,8 +187,7 @@ async fn release_ends_with_trust() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
-    let limit = guard.valid_for();
-    let error = ends_within(limit, guard.release()).await.expect_err("no answer");
+    let error = soon("the end of trust", guard.release()).await.expect_err("no answer");
     assert!(matches!(error, Error::Lost(Loss::TrustEnded)), "{error:?}");
 }
 

