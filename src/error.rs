@@ -86,7 +86,8 @@ pub enum Error {
 
     /// [`Session::close`](crate::Session::close) has released all locks, but a clone of the session's client keeps the
     /// ZooKeeper session open, with the nodes that the ACLs did not let it delete. Drop the clone: then the session
-    /// ends.
+    /// ends. If the clone is gone, drop the guards that have given a [`CheckWriter`](zookeeper_client::CheckWriter), and calls
+    /// that are kept and not polled: they hold the client, too.
     #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
     SessionKept {
         /// The id of the session.

@@ -347,8 +347,9 @@ impl Hold {
     /// then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of a
     /// node's check; the checks come first, and the caller's operations are counted after them.
     ///
-    /// The guard keeps the client until the guard is dropped. This keeps the ZooKeeper session open, even after a close.
-    /// After the session has ended in any other way, the transaction fails.
+    /// After the session has ended, the transaction fails. The guard keeps the client until the guard is dropped. A
+    /// [`close`](crate::Session::close) ends the session all the same, unless [`Session::client`](crate::Session::client) was
+    /// called: then it cannot tell this client from yours, and returns [`Error::SessionKept`].
     ///
     /// # Errors
     ///

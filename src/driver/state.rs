@@ -76,7 +76,7 @@ pub(crate) enum Reader {
 pub(crate) struct State {
     pub(crate) machine: Machine<Ledger>,
     pub(crate) client: Option<Arc<Client>>,
-    /// The user has taken the client, and may keep a clone of it, which keeps the session open.
+    /// The user has taken the client in this session, and may keep a clone of it, which keeps the session open.
     pub(crate) is_client_shared: bool,
     pub(super) paths: Paths,
     pub(super) budget: Budget,

@@ -209,7 +209,7 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let end_over_another_connection = async || {
         let Some(servers) = servers else { return Closing::Unconfirmed };
         let ended = timeout_at(began + times.close_ended(), servers.end(&session)).await;
-        ended.map_or(Closing::Unconfirmed, |()| Closing::Confirmed)
+        if ended == Ok(true) { Closing::Confirmed } else { Closing::Unconfirmed }
     };
     if has_ended {
         // The client has ended it, perhaps by its own clock, after an outage. It was there when the close began, and had nodes,
@@ -226,26 +226,34 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
-    drop((client, core.lock().give_client_up()));
+    let (given_up, is_shared) = {
+        let mut state = core.lock();
+        (state.give_client_up(), state.is_client_shared)
+    };
+    drop(given_up);
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
     // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete.
     let is_kept = is_clean && is_answering;
     let is_released = is_clean && !is_shared;
     let until =
         if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    let ended = async {
-        tokio::select! {
-            state = changes.ended() => match state {
-                ClientState::Closed => Closing::Confirmed,
-                _ if is_clean => Closing::Released,
-                _ => end_over_another_connection().await,
-            },
-            // A future that nobody polls may keep the client, or a guard that has given a `CheckWriter`.
-            () = sleep(times.close_asked()), if !is_shared => end_over_another_connection().await,
-        }
-    };
-    match timeout_at(until, ended).await {
-        Ok(closing) => closing,
+    if !is_shared && Arc::strong_count(&client) > 1 {
+        // A future that nobody polls holds it, too, or a guard that has given a `CheckWriter`.
+        let ended = timeout_at(until, async {
+            wire::halt(&client).await;
+            end_over_another_connection().await
+        });
+        return match ended.await {
+            Ok(Closing::Confirmed) => Closing::Confirmed,
+            _ if is_clean => Closing::Released,
+            _ => Closing::Unconfirmed,
+        };
+    }
+    drop(client);
+    match timeout_at(until, changes.ended()).await {
+        Ok(ClientState::Closed) => Closing::Confirmed,
+        Ok(_) if is_clean => Closing::Released,
+        Ok(_) => end_over_another_connection().await,
         Err(_) if is_kept => Closing::ClientKept,
         // Without an answer nobody knows whether a clone keeps the session.
         Err(_) if is_released => Closing::Released,

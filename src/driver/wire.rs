@@ -458,6 +458,12 @@ pub(super) fn send_delete(client: &Client, node: &str) {
     drop(client.delete(node, None).now_or_never());
 }
 
+/// Ends a client that others hold, too, but not its session. Servers refuse credentials of a kind that they do not know, and the
+/// client does not reconnect then. It has no other end while it is held (docs/upstream.md). It does this later if it is disconnected.
+pub(super) async fn halt(client: &Client) {
+    drop(client.auth("no-such-scheme", b"").await);
+}
+
 /// Waits for the answer of a quorum to a transaction of one check. A refused check is an answer, too.
 pub(super) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
     match transact(client, |writer| writer.add_check_version("/", -1)).await {

@@ -81,8 +81,7 @@ impl Term {
     /// [`Hold::check_writer`](crate::Hold::check_writer).
     ///
     /// `commit` fails with `CheckFailed` when the leadership is gone. From the first call on, this `Term` keeps the client
-    /// until the `Term` is dropped, and so do clones that are made later. This keeps the ZooKeeper session open, even after
-    /// a close.
+    /// until the `Term` is dropped, and so do clones that are made later.
     ///
     /// # Errors
     ///

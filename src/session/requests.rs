@@ -237,8 +237,8 @@ impl Session {
     /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
     /// inner result is the answer, or the error with which the servers refuse the request.
     ///
-    /// The client is for this request: a [`close`](Self::close) ends the session although it is still there. A clone of
-    /// [`client`](Self::client) keeps the session open.
+    /// Keep no clone of the client beyond the request: a [`close`](Self::close) does not know of it, and its session would go
+    /// on. [`client`](Self::client) returns one to keep.
     ///
     /// # Cancel safety
     ///

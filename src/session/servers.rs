@@ -2,8 +2,10 @@
 //!
 //! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
 //! 2. Before a new session is used, the old one is resumed and closed. `SessionExpired` in answer, or the end of the
-//!    closing, proves that its nodes are gone. The client's word alone does not: the client gives a session up by its own
-//!    clock, and an old node would stand before ours in the queue until the server agrees.
+//!    closing, shows that its nodes are gone. The client's word alone does not: the client gives a session up by its own
+//!    clock, and an old node would stand before ours in the queue until the server agrees. A leader answers `SessionExpired`
+//!    from the moment at which it begins to end a session; only if it loses its office before that is done do the nodes stay
+//!    until the next leader expires the session.
 //! 3. A session that an earlier process has left in the session file is ended in the same way. The file names a session
 //!    before any lock can be acquired in it.
 
@@ -596,15 +598,18 @@ impl Servers {
         None
     }
 
-    /// Ends a session whose client is over, perhaps by its own clock, or finds that it has expired. Tries until that is so.
-    pub(crate) async fn end(&self, session: &SessionInfo) {
+    /// Ends a session whose client is over, perhaps by its own clock, or is held by others; or finds that it has expired. Tries
+    /// until a server answers, and returns whether it knew the session. Asks the servers that were known last: a user's function
+    /// is not called in a close.
+    pub(crate) async fn end(&self, session: &SessionInfo) -> bool {
+        let Some(target) = self.known() else { return false };
+        let mut pause = FIRST_PAUSE;
         loop {
-            if let Ok(target) = self.ask_for_target().await
-                && self.bury(&target, session).await.is_ok()
-            {
-                return;
+            if let Ok(is_known) = self.bury(&target, session).await {
+                return is_known;
             }
-            tokio::time::sleep(FIRST_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -635,26 +640,25 @@ impl Servers {
         Ok(connected)
     }
 
-    /// Ends the old session, or finds that it has expired.
-    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
+    /// Ends the old session, or finds that it has expired. Returns false if the server gave another session instead, which shows
+    /// nothing: the old nodes then stay in their queues until the servers expire the old session.
+    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<bool, ZkError> {
         match target.connect(Some(old)).await {
-            Err(ZkError::SessionExpired) => Ok(()),
+            Err(ZkError::SessionExpired) => Ok(true),
             // The servers keep the old session, and would refuse a new one as well.
             Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
                 self.try_hosts(target).await;
                 Err(error)
             }
-            // A server that creates another session instead proves nothing. The old nodes then stay in their queues until
-            // the servers expire the old session.
             Ok(client) => {
-                let ((_, changes), patience) =
-                    (StateChanges::new(client.state_watcher()), client.session_timeout());
+                let (_, changes) = StateChanges::new(client.state_watcher());
+                let (is_known, patience) = (client.session_id() == old.id(), client.session_timeout());
                 drop(client);
                 match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
                     // The client's own clock is slower than `patience`, so a server has said so.
-                    Ok(_) => Ok(()),
+                    Ok(_) => Ok(is_known),
                     Err(_) => Err(ZkError::Timeout),
                 }
             }

@@ -30,14 +30,8 @@ impl Times {
         self.0 * 3 / 8
     }
 
-    /// How long to wait for the end of the session that our client was asked for. Then it is ended over another connection, if
-    /// the user has no clone of the client.
-    pub(crate) fn close_asked(self) -> Duration {
-        self.0 / 16
-    }
-
-    /// How long to wait for the end of the session in all, once a quorum has answered, or nothing is left to delete. If it has
-    /// not ended by then, a clone of the client keeps it open, or no server answers.
+    /// How long to wait for the end of the session once a quorum has answered, or nothing is left to delete. If it has not ended
+    /// by then, a clone of the client keeps it open, or no server answers.
     pub(crate) fn close_kept(self) -> Duration {
         self.0 / 3
     }

@@ -14,7 +14,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, HoldState, Mutex, Semaphore};
 
 use self::arena::{Arena, Change, T};
-use crate::support::{connect_for, soon, until};
+use crate::support::{connect_for, soon};
 
 /// In ticks: 6 s, so that a follower stays one while a lock is granted without its knowledge.
 const FOR_FOLLOWERS: u32 = 30;
@@ -76,8 +76,6 @@ async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
             }
         });
 
-        // It has applied the create, then.
-        until("a refusal", || refused.load(Ordering::Relaxed) > 0).await;
         arena.ensemble.link(follower, leader).black_hole();
         let before = refused.load(Ordering::Relaxed);
         let change = round.change_hands().await;

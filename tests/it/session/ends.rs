@@ -1,6 +1,8 @@
 //! How things end: guards dropped outside a runtime, programs with and without `close`, sessions closed while in use.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,7 +10,7 @@ use futures_util::future::BoxFuture;
 use testbed::frames::Op;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{
-    Error, HoldState, Job, Loss, Members, Mutex, Session, SessionState as State, Slots, Unanswered,
+    Error, HoldState, Job, Loss, Members, Mutex, Servers, Session, SessionState as State, Slots, Unanswered,
 };
 
 use crate::full_name;
@@ -298,6 +300,43 @@ async fn guard_that_has_given_a_check_writer_does_not_keep_the_session() {
     soon("the node", node.created()).await.expect("created");
     assert_closes(&world).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+}
+
+/// The connection over which the session would be ended is given another one, whose end shows nothing.
+#[tokio::test]
+async fn close_on_a_server_that_forgets_sessions_is_not_confirmed() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("session");
+    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
+    let session = Session::connect(servers).await.expect("connects");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    drop(guard.check_writer().expect("held"));
+    world.proxy.forget_sessions();
+    // The locks are released, and nothing keeps the session alive.
+    assert_eq!(soon("the close", session.close()).await, Ok(()));
+    world.wait_empty().await;
+    let named = std::fs::read_to_string(&file).expect("a file");
+    assert!(named.contains(session.id().to_string().trim_start_matches("0x")), "{named}");
+}
+
+#[tokio::test]
+async fn close_in_an_outage_does_not_ask_for_servers() {
+    let world = World::new().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (hosts, calls) = (world.proxy.hosts(), asked.clone());
+    let servers = Servers::from_fn(move || {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let servers = Servers::new(&hosts).with_session_timeout(TIMEOUT);
+        async move { Ok(servers) }
+    });
+    let session = Session::connect(servers).await.expect("connects");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    drop(guard.check_writer().expect("held"));
+    let before = asked.load(Ordering::Relaxed);
+    world.proxy.refuse();
+    let end = soon("the close", session.close()).await;
+    assert!(matches!(end, Err(Error::Unavailable { .. })), "{end:?}");
+    assert_eq!(asked.load(Ordering::Relaxed), before);
 }
 
 /// Closes the session. The servers have ended it then.
