@@ -763,14 +763,11 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
             match delete_in(&client, node, id).await {
                 // A lost request is a custom error.
                 Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
+                // The close has halted the client, and ends the session.
+                Err(ZkError::AuthFailed) => return keeping.is_confirmed().await.then_some(Ok(())),
                 // The client has given the session up, perhaps by its own clock alone, or its runtime is gone. Neither shows that the
                 // servers have deleted the node.
-                Err(
-                    ZkError::SessionExpired
-                    | ZkError::ClientClosed
-                    | ZkError::AuthFailed
-                    | ZkError::UnexpectedError(_),
-                ) => return None,
+                Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::UnexpectedError(_)) => return None,
                 deleted => return Some(deleted),
             }
         }

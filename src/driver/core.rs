@@ -27,7 +27,7 @@ use crate::driver::reports::{JOURNAL, Reports};
 use crate::driver::state::{LONGER_NAME, State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
-use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of};
+use crate::machine::{Action, Ask, Connection, Event, Life, Moment, Op, SESSION, Timer, caller_of};
 use crate::session::state_changes::StateChanges;
 
 /// The core of a session: its state under one lock, and what its tasks share.
@@ -213,6 +213,8 @@ impl Core {
             }
             // A read-only server cannot create lock nodes.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
+            // The task of the session has halted its client, and goes on to end the session.
+            SessionState::AuthFailed if state.machine.life() == Life::Over => {}
             SessionState::AuthFailed => {
                 state.is_refused = true;
                 self.expire(state);

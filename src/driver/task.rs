@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::{SessionInfo, SessionState as ClientState};
+use zookeeper_client::{Client, SessionInfo, SessionState as ClientState};
 
 use crate::clock::now;
 use crate::driver::core::Core;
@@ -191,14 +191,17 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     });
 }
 
+/// The pause between two looks whether others still hold the client of a session that ends.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
 /// timeout, counted from the time when the close `began` to delete nodes, if there were any.
 async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<Instant>) -> Closing {
-    let (client, has_ended, is_clean, is_shared, is_attached, times) = {
+    let (client, has_ended, is_clean, is_attached, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
         let (client, has_ended) = (state.client.clone(), state.connection.is_none());
-        (client, has_ended, state.machine.is_clean(), state.is_client_shared, state.machine.is_attached(), times)
+        (client, has_ended, state.machine.is_clean(), state.machine.is_attached(), times)
     };
     let Some(client) = client.filter(|_| !has_ended || began.is_some()) else {
         // There is no session to end.
@@ -223,6 +226,7 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     }
     let deleted = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
     let is_clean = is_clean && deleted == Ok(true);
+    let is_shared = core.lock().is_client_shared;
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
@@ -231,14 +235,16 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
         (state.give_client_up(), state.is_client_shared)
     };
     drop(given_up);
+    // Calls that run let it go soon. A call that nobody polls does not, and neither does a guard that has given a `CheckWriter`.
+    let limit = Instant::now() + times.close_let_go();
+    let is_held = !is_shared && timeout_at(limit, let_go_by_others(&client)).await.is_err();
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
     // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete.
     let is_kept = is_clean && is_answering;
     let is_released = is_clean && !is_shared;
     let until =
         if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    if !is_shared && Arc::strong_count(&client) > 1 {
-        // A future that nobody polls holds it, too, or a guard that has given a `CheckWriter`.
+    if is_held {
         let ended = timeout_at(until, async {
             wire::halt(&client).await;
             end_over_another_connection().await
@@ -258,6 +264,13 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
         // Without an answer nobody knows whether a clone keeps the session.
         Err(_) if is_released => Closing::Released,
         Err(_) => Closing::Unconfirmed,
+    }
+}
+
+/// Waits until nobody else has the client.
+async fn let_go_by_others(client: &Arc<Client>) {
+    while Arc::strong_count(client) > 1 {
+        sleep(LOOK).await;
     }
 }
 

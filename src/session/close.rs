@@ -26,8 +26,9 @@ impl Session {
     ///
     /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
     /// session, one session timeout after they last heard from the session or from a clone of its client.
-    /// [`Error::SessionKept`] if a clone of [`client`](Self::client) keeps the session open. All locks are released then,
-    /// except for nodes that the ACLs do not let us delete.
+    /// [`Error::SessionKept`] if a clone of [`client`](Self::client) keeps the session open, or, once that was called, a guard
+    /// that has given a [`check_writer`](crate::Hold::check_writer). All locks are released then, except for nodes that the
+    /// ACLs do not let us delete.
     ///
     /// # Examples
     ///

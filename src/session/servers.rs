@@ -599,8 +599,8 @@ impl Servers {
     }
 
     /// Ends a session whose client is over, perhaps by its own clock, or is held by others; or finds that it has expired. Tries
-    /// until a server answers, and returns whether it knew the session. Asks the servers that were known last: a user's function
-    /// is not called in a close.
+    /// until a server answers, and returns whether the answer shows that the session is over. Connects to the servers that were
+    /// known last: a user's function is not called in a close.
     pub(crate) async fn end(&self, session: &SessionInfo) -> bool {
         let Some(target) = self.known() else { return false };
         let mut pause = FIRST_PAUSE;

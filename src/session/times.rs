@@ -30,6 +30,11 @@ impl Times {
         self.0 * 3 / 8
     }
 
+    /// How long calls that run may take to let the client go, once the session has given it up.
+    pub(crate) fn close_let_go(self) -> Duration {
+        self.0 / 16
+    }
+
     /// How long to wait for the end of the session once a quorum has answered, or nothing is left to delete. If it has not ended
     /// by then, a clone of the client keeps it open, or no server answers.
     pub(crate) fn close_kept(self) -> Duration {

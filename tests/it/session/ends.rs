@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use testbed::frames::Op;
+use testbed::frames::{Kind, Op};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{
-    Error, HoldState, Job, Loss, Members, Mutex, Servers, Session, SessionState as State, Slots, Unanswered,
+    Election, Error, HoldState, Job, Loss, Members, Mutex, Servers, Session, SessionState as State, Slots,
+    Unanswered,
 };
 
 use crate::full_name;
@@ -300,6 +301,19 @@ async fn guard_that_has_given_a_check_writer_does_not_keep_the_session() {
     soon("the node", node.created()).await.expect("created");
     assert_closes(&world).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+}
+
+/// It lets the client go when it learns of the close, so its client is asked for the end, and need not be halted.
+#[tokio::test]
+async fn observer_that_runs_does_not_hold_the_session() {
+    let world = World::lasting().await;
+    let mut observer = Election::new(&world.session, &world.path).expect("an election").observe();
+    world.make_path().await;
+    let observes = tokio::spawn(async move { while observer.changed().await.is_ok() {} });
+    soon("the watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    assert_closes(&world).await;
+    soon("its end", observes).await.expect("no panic");
+    assert!(world.proxy.uncounted().iter().all(|frame| frame.kind != Kind::Auth), "{:?}", world.proxy.uncounted());
 }
 
 /// The connection over which the session would be ended is given another one, whose end shows nothing.
