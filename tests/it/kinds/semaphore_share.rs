@@ -132,8 +132,8 @@ async fn idle_permits_are_released_after_the_idle_time_and_no_sooner() {
     let share = share(&world, 3, SHORT);
     let permits = soon("permits", join_all((0..3).map(|_| share.acquire()))).await;
     wait_leases(&world, 3).await;
-    let kept = permits.into_iter().next().expect("three").expect("held");
     let returned = Instant::now();
+    let kept = permits.into_iter().next().expect("three").expect("held");
     wait_leases(&world, 1).await;
     assert!(returned.elapsed() >= SHORT, "after {:?}", returned.elapsed());
     // The one that is used stays, and is idle from its return on.
