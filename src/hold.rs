@@ -347,10 +347,12 @@ impl Hold {
     /// then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of a
     /// node's check; the checks come first, and the caller's operations are counted after them.
     ///
-    /// After the session has ended, the transaction fails. One that is under way as the session ends may have been done, also if it
-    /// fails with `AuthFailed`: a close may end the client so. The guard keeps the client until the guard is dropped. A
-    /// [`close`](crate::Session::close) ends the session all the same, unless [`Session::client`](crate::Session::client) was
-    /// called: then it cannot tell this client from yours, and returns [`Error::SessionKept`].
+    /// After the session has ended, the transaction fails. If it fails while the session is being closed, with `AuthFailed`
+    /// or another error, it may have been done.
+    ///
+    /// The guard keeps the client until the guard is dropped. A [`close`](crate::Session::close) ends the session all the
+    /// same, unless you have called [`Session::client`](crate::Session::client). It then returns [`Error::SessionKept`],
+    /// because it cannot tell the guard's client from yours.
     ///
     /// # Errors
     ///

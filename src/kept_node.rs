@@ -763,7 +763,7 @@ async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Res
             match delete_in(&client, node, id).await {
                 // A lost request is a custom error.
                 Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
-                // The close has halted the client, and ends the session.
+                // The close has halted the client. It is about to end the session, and the node with it.
                 Err(ZkError::AuthFailed) => return keeping.is_confirmed().await.then_some(Ok(())),
                 // The client has given the session up, perhaps by its own clock alone, or its runtime is gone. Neither shows that the
                 // servers have deleted the node.

@@ -246,9 +246,11 @@ impl Session {
     /// Returns the current client, for other work in the same ZooKeeper session.
     ///
     /// A renewal replaces the client. While you keep a clone, [`close`](Self::close) cannot end the session; it still
-    /// releases all locks, if the servers can be reached. Once this was called, the same holds for guards that have given a
-    /// [`check_writer`](crate::Hold::check_writer). If the session ended in any other way, its last client is
-    /// returned, whose requests fail.
+    /// releases all locks, if the servers can be reached. It cannot tell your clones from the client in a guard that has
+    /// given a [`check_writer`](crate::Hold::check_writer), so after a call of this method such a guard keeps the session
+    /// open, too.
+    ///
+    /// If the session ended in any other way than by a close, this returns its last client, whose requests fail.
     ///
     /// Returns `None` after [`close`](Self::close), after a task of the session has panicked, and before a
     /// [`lazy`](Self::lazy) session has reached a server.

@@ -213,7 +213,7 @@ impl Core {
             }
             // A read-only server cannot create lock nodes.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
-            // The task of the session has halted its client, and goes on to end the session.
+            // The close has halted the client, and is about to end the session.
             SessionState::AuthFailed if state.machine.life() == Life::Over => {}
             SessionState::AuthFailed => {
                 state.is_refused = true;

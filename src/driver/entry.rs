@@ -134,8 +134,8 @@ pub(super) struct OpWaker {
 }
 
 impl OpWaker {
-    /// Sets the caller's waker. `reads_alone`: from now on, does not wake the driver. Returns the previous waker, which must be
-    /// dropped after unlock.
+    /// Sets the caller's waker. If the caller `reads_alone`, the driver is not woken from now on. Returns the previous waker,
+    /// which must be dropped after unlock.
     pub(super) fn await_by(&self, caller: Waker, reads_alone: bool) -> Option<Waker> {
         let before = locked(&self.caller).replace(caller);
         self.caller_reads_alone.store(reads_alone, Ordering::Release);

@@ -191,9 +191,6 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     });
 }
 
-/// The pause between two looks whether others still hold the client of a session that ends.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
 /// timeout, counted from the time when the close `began` to delete nodes, if there were any.
 async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<Instant>) -> Closing {
@@ -226,20 +223,20 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     }
     let deleted = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
     let is_clean = is_clean && deleted == Ok(true);
-    let is_shared = core.lock().is_client_shared;
-    let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
-    let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
-    let (_, changes) = StateChanges::new(client.state_watcher());
+    // From here on nobody else can take the client.
     let (given_up, is_shared) = {
         let mut state = core.lock();
         (state.give_client_up(), state.is_client_shared)
     };
     drop(given_up);
-    // Calls that run let it go soon. A call that nobody polls does not, and neither does a guard that has given a `CheckWriter`.
+    let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
+    let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
+    let (_, changes) = StateChanges::new(client.state_watcher());
+    // Calls that run drop it soon. A call that nobody polls does not, and neither does a guard that has given a `CheckWriter`.
     let limit = Instant::now() + times.close_let_go();
     let is_held = !is_shared && timeout_at(limit, let_go_by_others(&client)).await.is_err();
     // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
-    // client keeps the session open, and waiting longer does not help. Nor does it where nothing is left to delete.
+    // client keeps the session open, and it is no use to wait longer. If nothing is left to delete, it is not needed.
     let is_kept = is_clean && is_answering;
     let is_released = is_clean && !is_shared;
     let until =
@@ -267,10 +264,10 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     }
 }
 
-/// Waits until nobody else has the client.
+/// Waits until nobody else has the client. Nothing tells when that is so.
 async fn let_go_by_others(client: &Arc<Client>) {
     while Arc::strong_count(client) > 1 {
-        sleep(LOOK).await;
+        sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -458,8 +458,9 @@ pub(super) fn send_delete(client: &Client, node: &str) {
     drop(client.delete(node, None).now_or_never());
 }
 
-/// Ends a client that others hold, too, but not its session. Servers refuse credentials of a kind that they do not know, and the
-/// client does not reconnect then. It has no other end while it is held (docs/upstream.md). It does this later if it is disconnected.
+/// Ends a client that others hold, too, but not its session: it sends credentials of a kind that no server knows. The server
+/// refuses them, and the client does not reconnect then. The client offers nothing better (docs/upstream.md). If it is
+/// disconnected, it sends them when it is connected again, also if this was dropped.
 pub(super) async fn halt(client: &Client) {
     drop(client.auth("no-such-scheme", b"").await);
 }

@@ -436,8 +436,7 @@ impl Servers {
                 Err(Error::Client { source: ConnectionLoss | Custom(_) | NoHosts | Timeout, .. }) => {}
                 ended => return ended,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            wait(&mut pause, LONGEST_PAUSE).await;
         }
     }
 
@@ -592,15 +591,14 @@ impl Servers {
                 }
                 Err(error) => guarded(|| tracing::debug!(%error, "cannot connect yet")),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            wait(&mut pause, longest).await;
         }
         None
     }
 
-    /// Ends a session whose client is over, perhaps by its own clock, or is held by others; or finds that it has expired. Tries
-    /// until a server answers, and returns whether the answer shows that the session is over. Connects to the servers that were
-    /// known last: a user's function is not called in a close.
+    /// Ends a session in a close, or finds that it has expired. Its client no longer can: it is over, perhaps by its own
+    /// clock, or was halted. Tries until a server answers, and returns whether the answer shows that the session is over. It
+    /// connects to the servers that were used last, and does not call the function of [`from_fn`](Self::from_fn).
     pub(crate) async fn end(&self, session: &SessionInfo) -> bool {
         let Some(target) = self.known() else { return false };
         let mut pause = FIRST_PAUSE;
@@ -608,8 +606,7 @@ impl Servers {
             if let Ok(is_known) = self.bury(&target, session).await {
                 return is_known;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            wait(&mut pause, LONGEST_PAUSE).await;
         }
     }
 
@@ -664,6 +661,12 @@ impl Servers {
             }
         }
     }
+}
+
+/// Waits before the next attempt, and doubles the pause, up to the longest.
+async fn wait(pause: &mut Duration, longest: Duration) {
+    tokio::time::sleep(*pause).await;
+    *pause = (*pause * 2).min(longest);
 }
 
 /// Converts the error of the user's function. An error of this crate stays as it is.

@@ -104,8 +104,8 @@ impl Create {
     /// Returns the missing paths and ancestors, from the top down.
     async fn missing(&self) -> Result<Vec<String>, Box<Answered>> {
         let all: BTreeSet<&str> = self.draft.queues.iter().flat_map(|(path, _)| path.lineage()).collect();
-        // All reads are sent here, and then awaited one by one. This is polled under the session's lock, where the caller must
-        // not be woken; `join_all` wakes it while it is polled.
+        // This sends all reads at once. They are awaited one by one below, and not by `join_all`, which may wake the caller while
+        // it is polled: that is done under the session's lock, where no caller may be woken.
         let stats: Vec<_> = all.iter().map(|path| self.client.check_stat(path)).collect();
         let mut missing = Vec::new();
         for (path, stat) in all.into_iter().zip(stats) {
