@@ -311,7 +311,7 @@ async fn hold_whose_session_ended_before_it_was_awaited_is_acquired_again() {
 
 #[tokio::test]
 async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_later_contenders() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let mut waiting = world.mutex().enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 0);
     let bystander = bystander(&world, Options::new()).await;
@@ -319,7 +319,7 @@ async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_later_conte
     // In its next session it queues again, although nobody polls it. The next has to be there before.
     let next = soon("the next", world.other_mutex().await.lock()).await.expect("held");
     world.proxy.heal();
-    soon("the loss", bystander.lost()).await;
+    assert_eq!(soon("the loss", bystander.lost()).await, Loss::Expired);
     until_position(&mut waiting, 1).await;
     next.release().await.expect("released");
     let guard = soon("its turn", waiting).await.expect("held");

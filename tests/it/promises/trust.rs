@@ -55,9 +55,11 @@ async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
     let mut margins = Margins::new("follower cut off, refusing writes", &arena);
     // It refuses until it receives a write that it has to forward. Everything else waits behind that write.
     // Should one be sent just as the follower is cut off, a round shows nothing.
-    let (mut by_itself, mut round_number) = (0, 0);
-    while round_number < rounds() || (by_itself == 0 && round_number < rounds() + 8) {
-        round_number += 1;
+    let mut by_itself = 0;
+    for number in 0..rounds() + 8 {
+        if number >= rounds() && by_itself > 0 {
+            break;
+        }
         let (leader, follower) = arena.leader_and_follower().await;
         let mut round = arena.round(follower).await;
         let forbidden = format!("/it-{}", Uuid::new_v4().simple());

@@ -316,23 +316,6 @@ async fn observer_that_runs_does_not_hold_the_session() {
     assert!(world.proxy.uncounted().iter().all(|frame| frame.kind != Kind::Auth), "{:?}", world.proxy.uncounted());
 }
 
-/// The connection over which the session would be ended is given another one, whose end shows nothing.
-#[tokio::test]
-async fn close_on_a_server_that_forgets_sessions_is_not_confirmed() {
-    let (world, folder) = (World::new().await, tempfile::tempdir().expect("a folder"));
-    let file = folder.path().join("session");
-    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
-    let session = Session::connect(servers).await.expect("connects");
-    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
-    drop(guard.check_writer().expect("held"));
-    world.proxy.forget_sessions();
-    // The locks are released, and nothing keeps the session alive.
-    assert_eq!(soon("the close", session.close()).await, Ok(()));
-    world.wait_empty().await;
-    let named = std::fs::read_to_string(&file).expect("a file");
-    assert!(named.contains(session.id().to_string().trim_start_matches("0x")), "{named}");
-}
-
 #[tokio::test]
 async fn close_in_an_outage_does_not_ask_for_servers() {
     let world = World::new().await;

@@ -240,6 +240,21 @@ async fn file_names_the_session_of_the_moment_and_is_removed_at_the_close() {
     Session::connect(self::servers(&file)).await.expect("connects").close().await.expect("closed");
 }
 
+/// The second connection, over which the close ends the session, is given another one, whose end shows nothing.
+#[tokio::test]
+async fn close_on_a_server_that_forgets_sessions_leaves_the_file() {
+    let (world, (_folder, file)) = (World::new().await, folder());
+    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
+    let session = Session::connect(servers).await.expect("connects");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    drop(guard.check_writer().expect("held"));
+    world.proxy.forget_sessions();
+    // The locks are released, and nothing keeps the session alive.
+    assert_eq!(soon("the close", session.close()).await, Ok(()));
+    world.wait_empty().await;
+    assert_eq!(named(&file), session.id().to_string());
+}
+
 #[tokio::test]
 async fn session_of_a_configuration_has_its_session_file() {
     let (world, (_folder, file)) = (World::new().await, folder());
