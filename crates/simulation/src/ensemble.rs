@@ -1,6 +1,6 @@
 //! The servers: one log of transactions, of which each has applied a prefix.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::acl::{self, Identity};
@@ -35,6 +35,8 @@ pub struct Config {
     pub servers: usize,
     /// How often sessions are looked at: one lives up to this much longer than its timeout.
     pub tick: Duration,
+    /// How much of a tick has passed when they start.
+    pub phase: Duration,
     /// The shortest and the longest timeout that a session can have.
     pub timeouts: (Duration, Duration),
     /// How often containers are looked at.
@@ -51,6 +53,7 @@ impl Default for Config {
         Self {
             servers: 1,
             tick: Duration::from_millis(500),
+            phase: Duration::ZERO,
             timeouts: (Duration::from_secs(1), Duration::from_secs(60)),
             container_check: Duration::from_secs(60),
             last_session: 1 << 56,
@@ -110,6 +113,7 @@ pub struct Ensemble {
     outputs: Vec<Output>,
     /// Connections of sessions that have ended, to be closed once they have their answers.
     ended: Vec<ConnectionId>,
+    answered: BTreeSet<(&'static str, Option<Code>)>,
 }
 
 impl Ensemble {
@@ -127,6 +131,7 @@ impl Ensemble {
             wall_ahead: Duration::ZERO,
             outputs: Vec::new(),
             ended: Vec::new(),
+            answered: BTreeSet::new(),
             config,
         }
     }
@@ -199,6 +204,7 @@ impl Ensemble {
                 return self.finish();
             }
             None if is_write => {
+                self.answered.insert((request.name(), Some(Code::SessionExpired)));
                 self.reply(connection, xid, Err(Code::SessionExpired));
                 return self.finish();
             }
@@ -210,6 +216,7 @@ impl Ensemble {
             Request::WhoAmI => self.config.version == Version::V3_6,
             _ => false,
         };
+        let operation = request.name();
         let result = match request {
             Request::Write(write) => self.write(now, connection, &write),
             Request::Multi(writes) => self.multi(now, connection, &writes),
@@ -232,6 +239,7 @@ impl Ensemble {
             }
             request => self.read(connection, request),
         };
+        self.note_answer(operation, &result);
         self.reply(connection, xid, result);
         if closes {
             self.ended.push(connection);
@@ -277,6 +285,16 @@ impl Ensemble {
     pub fn reap(&mut self, now: Duration) -> Vec<Output> {
         self.remove_containers(now);
         self.finish()
+    }
+
+    /// The operations that were answered, each with the codes of its answers, or `None` where it succeeded.
+    pub fn answered(&self) -> &BTreeSet<(&'static str, Option<Code>)> {
+        &self.answered
+    }
+
+    /// How many watches a server has.
+    pub fn watch_count(&self, server: usize) -> usize {
+        self.replicas[server].watches.count()
     }
 
     /// The paths with watches on data at a server, and the sessions that watch.
@@ -340,6 +358,7 @@ impl Ensemble {
     ) -> Vec<Output> {
         let identity = Identity::authenticated(scheme, credentials);
         let result = identity.as_ref().map(|_| Reply::Nothing).map_err(|code| *code);
+        self.note_answer("auth", &result);
         match (identity, self.connections.get_mut(&connection)) {
             (Ok(identity), Some(client)) if !client.identities.contains(&identity) => {
                 client.identities.push(identity)
@@ -502,6 +521,14 @@ impl Ensemble {
     fn notify(&mut self, fired: Vec<(ConnectionId, Event)>) {
         let events = fired.into_iter().map(|(connection, event)| (connection, Message::Event(event)));
         self.outputs.extend(events.map(|(connection, message)| Output { connection, message }));
+    }
+
+    /// Of several operations in one request each has an answer.
+    fn note_answer(&mut self, operation: &'static str, result: &Result<Reply, Code>) {
+        match result {
+            Ok(Reply::Multi(parts)) => parts.iter().for_each(|part| self.note_answer(operation, part)),
+            result => drop(self.answered.insert((operation, result.as_ref().err().copied()))),
+        }
     }
 
     fn reply(&mut self, connection: ConnectionId, xid: i32, result: Result<Reply, Code>) {

@@ -1,35 +1,31 @@
-//! An ensemble behind ports of 127.0.0.1, in real time.
+//! An ensemble behind ports of 127.0.0.1.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
+use crate::acl::{Acl, Identity};
 use crate::ensemble::{Config, ConnectionId, Ensemble, Output};
-use crate::message::Message;
+use crate::host::{Connection, Host, OwnThread};
+use crate::message::{Code, Connect, Message, Request, Write};
 use crate::wire;
 
 /// The longest frame that servers read, as they are configured when nobody configures it.
 const LONGEST_FRAME: usize = 0xf_ffff;
-/// How often the ensemble learns that time has passed.
-const TICK: Duration = Duration::from_millis(10);
 
-/// Simulated servers that any client can connect to, in a thread of their own. Dropping it shuts them down.
+/// Simulated servers that any client can connect to. Dropping it shuts them down.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    /// There is one until it is dropped.
-    runtime: Option<Runtime>,
+    host: Box<dyn Host>,
 }
 
 /// A way to the first server that can be cut, for the clients that use its address.
@@ -52,6 +48,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     ensemble: Ensemble,
+    config: Config,
     /// By which link a connection has come, and where to put frames for it. One that is dropped closes it.
     connections: HashMap<ConnectionId, (LinkId, mpsc::UnboundedSender<Vec<u8>>)>,
     last_connection: ConnectionId,
@@ -60,7 +57,7 @@ struct State {
 }
 
 impl Server {
-    /// Starts one server on a free port.
+    /// Starts one server on a free port, in a thread of its own.
     ///
     /// # Errors
     ///
@@ -69,31 +66,36 @@ impl Server {
         Self::start_with(Config::default(), &[0])
     }
 
-    /// Starts as many servers as there are ports; 0 is a free one. The count in `config` is ignored.
+    /// Starts as many servers as there are ports, in a thread of their own; 0 is a free port. The count in `config` is ignored.
     ///
     /// # Errors
     ///
     /// As [`Server::start`].
-    pub fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
+    pub fn start_with(config: Config, ports: &[u16]) -> io::Result<Self> {
+        Self::start_on(OwnThread::start()?, config, ports)
+    }
+
+    /// Does the same on another host, such as a simulated network.
+    ///
+    /// # Errors
+    ///
+    /// If the host has no port to listen on.
+    pub fn start_on(host: impl Host, mut config: Config, ports: &[u16]) -> io::Result<Self> {
         config.servers = ports.len();
         // So a session of another run is not taken for one of this.
         config.last_session += i64::try_from(since_epoch().as_micros()).unwrap_or(0) << 4;
+        let (every, began) = (config.tick, Instant::now() - config.phase);
         let state = State {
-            ensemble: Ensemble::new(config),
+            ensemble: Ensemble::new(config.clone()),
+            config,
             connections: HashMap::new(),
             last_connection: 0,
             last_link: 0,
             cut: HashSet::new(),
         };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            paused: watch::Sender::new(false),
-            began: Instant::now(),
-        });
-        // A test that blocks the runtime of its clients does not block the servers.
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.spawn(tick(shared.clone()));
-        let mut server = Self { shared, addresses: Vec::new(), runtime: Some(runtime) };
+        let shared = Arc::new(Shared { state: Mutex::new(state), paused: watch::Sender::new(false), began });
+        host.spawn(Box::pin(tick(shared.clone(), every)));
+        let mut server = Self { shared, addresses: Vec::new(), host: Box::new(host) };
         for (index, port) in ports.iter().enumerate() {
             let (_, address) = server.listen(index, *port)?;
             server.addresses.push(address);
@@ -102,15 +104,10 @@ impl Server {
     }
 
     fn listen(&self, server: usize, port: u16) -> io::Result<(LinkId, SocketAddr)> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let (accepted, connections) = mpsc::unbounded_channel();
+        let address = self.host.listen(port, accepted)?;
         let link = self.shared.add_link();
-        if let Some(runtime) = &self.runtime {
-            let _context = runtime.enter();
-            let listener = TcpListener::from_std(listener)?;
-            runtime.spawn(accept(self.shared.clone(), server, link, listener));
-        }
+        self.host.spawn(Box::pin(accept(self.shared.clone(), server, link, connections)));
         Ok((link, address))
     }
 
@@ -160,6 +157,28 @@ impl Server {
         self.shared.paused.send_replace(false);
     }
 
+    /// Closes all connections and refuses others, as servers that are killed. No session expires meanwhile.
+    pub fn kill(&self) {
+        let links = self.shared.lock().last_link;
+        (1..=links).for_each(|link| self.shared.cut(link));
+        self.pause();
+    }
+
+    /// Takes connections again after [`Server::kill`].
+    pub fn restart(&self) {
+        self.shared.lock().cut.clear();
+        self.resume();
+    }
+
+    /// Loses all nodes and sessions, as servers that are started on an empty disk.
+    pub fn forget(&self) {
+        let state = &mut *self.shared.lock();
+        state.connections.clear();
+        // Servers count their sessions from the time of their start.
+        state.config.last_session += 1 << 40;
+        state.ensemble = Ensemble::new(state.config.clone());
+    }
+
     /// Lets a server, by its index, lag behind the others; see [`Ensemble::lag`].
     pub fn lag(&self, server: usize, lags: bool) {
         self.shared.run(|ensemble, _| ensemble.lag(server, lags));
@@ -170,18 +189,28 @@ impl Server {
         self.shared.run(Ensemble::reap);
     }
 
+    /// Creates a persistent node that everybody may use, and those above it.
+    pub fn make_path(&self, path: &str) {
+        // No connection of a client has this number.
+        let ours = 0;
+        self.shared.run(|ensemble, now| ensemble.connect(now, 0, ours, &Connect::new(Duration::ZERO)));
+        let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
+        for path in ends.map(|end| path[..end].to_owned()) {
+            let acl = vec![Acl::new(31, Identity::new("world", "anyone"))];
+            let create = Write::Create { path, data: Vec::new(), acl, flags: 0, with_stat: false };
+            self.shared.run(|ensemble, now| ensemble.handle(now, ours, 0, Request::Write(create)));
+        }
+        self.shared.run(|ensemble, now| ensemble.handle(now, ours, 0, Request::CloseSession));
+    }
+
+    /// The operations that were answered, each with the codes of its answers, or `None` where it succeeded.
+    pub fn answered(&self) -> BTreeSet<(&'static str, Option<Code>)> {
+        self.shared.lock().ensemble.answered().clone()
+    }
+
     /// Lets the next sequential child of a node get this number.
     pub fn set_counter(&self, path: &str, next: i32) {
         self.shared.lock().ensemble.set_counter(path, next);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // It may be dropped by a task, which may not wait for threads.
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -285,6 +314,7 @@ impl Shared {
                     |sessions: Vec<i64>| sessions.iter().map(|one| format!("\t0x{one:x}\n")).collect::<String>();
                 watches.into_iter().map(|(path, sessions)| format!("{path}\n{}", watchers(sessions))).collect()
             }
+            b"mntr" => format!("zk_watch_count\t{}\n", self.lock().ensemble.watch_count(server)),
             _ => String::new(),
         }
     }
@@ -296,32 +326,40 @@ impl Shared {
     }
 }
 
-async fn tick(shared: Arc<Shared>) {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Sessions end at multiples of a tick, so nothing is due in between.
+async fn tick(shared: Arc<Shared>, every: Duration) {
+    let mut next = shared.began;
     loop {
-        ticks.tick().await;
+        while next <= Instant::now() {
+            next += every;
+        }
+        sleep_until(next).await;
         shared.unpaused().await;
         shared.run(Ensemble::tick);
     }
 }
 
-async fn accept(shared: Arc<Shared>, server: usize, link: LinkId, listener: TcpListener) {
+async fn accept(
+    shared: Arc<Shared>,
+    server: usize,
+    link: LinkId,
+    mut connections: mpsc::UnboundedReceiver<Box<dyn Connection>>,
+) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
-            Ok((stream, _)) = listener.accept() => {
-                clients.spawn(serve(shared.clone(), server, link, stream));
+            Some(connection) = connections.recv() => {
+                clients.spawn(serve(shared.clone(), server, link, connection));
             }
             Some(_) = clients.join_next() => {}
+            // The host has stopped listening.
+            else => return,
         }
     }
 }
 
-async fn serve(shared: Arc<Shared>, server: usize, link: LinkId, stream: TcpStream) {
-    // Or small answers wait for the acknowledgement of earlier ones. It fails when the client is gone.
-    _ = stream.set_nodelay(true);
-    let (mut reader, mut writer) = stream.into_split();
+async fn serve(shared: Arc<Shared>, server: usize, link: LinkId, stream: Box<dyn Connection>) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let mut head = [0; 4];
     if reader.read_exact(&mut head).await.is_err() {
         return;
@@ -348,7 +386,7 @@ async fn receive(
     server: usize,
     connection: ConnectionId,
     head: [u8; 4],
-    mut reader: BufReader<OwnedReadHalf>,
+    mut reader: BufReader<impl AsyncRead + Unpin>,
 ) -> io::Result<()> {
     let first = frame(head, &mut reader).await?;
     shared.unpaused().await;
@@ -364,7 +402,7 @@ async fn receive(
 }
 
 /// The frame that follows its length.
-async fn frame(head: [u8; 4], reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
+async fn frame(head: [u8; 4], reader: &mut BufReader<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let length = usize::try_from(i32::from_be_bytes(head)).ok().filter(|length| *length <= LONGEST_FRAME);
     let mut frame = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
     reader.read_exact(&mut frame).await?;
@@ -372,7 +410,10 @@ async fn frame(head: [u8; 4], reader: &mut BufReader<OwnedReadHalf>) -> io::Resu
 }
 
 /// Writes frames until there are no more to come.
-async fn send(mut writer: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
+async fn send(
+    mut writer: impl AsyncWrite + Unpin,
+    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+) -> io::Result<()> {
     while let Some(frame) = frames.recv().await {
         writer.write_all(&frame).await?;
     }

@@ -6,6 +6,7 @@
 mod acl;
 mod ensemble;
 mod front;
+mod host;
 mod message;
 mod multi;
 mod session;
@@ -19,6 +20,7 @@ mod write;
 pub use acl::{Acl, Identity};
 pub use ensemble::{Config, ConnectionId, Ensemble, Output, Version};
 pub use front::{Link, Server};
+pub use host::{Connection, Host, OwnThread};
 pub use message::{
     Code, Connect, Connected, Event, EventKind, Message, Reply, Request, SetWatches, Watcher, Write,
 };

@@ -137,6 +137,47 @@ pub enum Request {
     Unknown,
 }
 
+impl Write {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Delete { .. } => "delete",
+            Self::SetData { .. } => "setData",
+            Self::SetAcl { .. } => "setACL",
+            Self::Check { .. } => "check",
+        }
+    }
+}
+
+impl Request {
+    /// The name of the operation, as in the documents of the servers.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Write(write) => write.name(),
+            Self::Multi(_) | Self::Refused(_) => "multi",
+            Self::Exists { .. } => "exists",
+            Self::GetData { .. } => "getData",
+            Self::GetChildren { .. } => "getChildren",
+            Self::GetChildren2 { .. } => "getChildren2",
+            Self::MultiRead(_) => "multiRead",
+            Self::GetAcl(_) => "getACL",
+            Self::GetEphemerals(_) => "getEphemerals",
+            Self::GetAllChildrenNumber(_) => "getAllChildrenNumber",
+            Self::Sync(_) => "sync",
+            Self::SetWatches(_) => "setWatches",
+            Self::AddWatch { .. } => "addWatch",
+            Self::CheckWatches { .. } => "checkWatches",
+            Self::RemoveWatches { .. } => "removeWatches",
+            Self::Auth { .. } => "auth",
+            Self::WhoAmI => "whoAmI",
+            Self::Ping => "ping",
+            Self::CloseSession => "closeSession",
+            Self::Malformed => "malformed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// A code of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]

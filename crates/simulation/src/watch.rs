@@ -45,6 +45,10 @@ impl Table {
         removed
     }
 
+    fn count(&self) -> usize {
+        self.0.values().map(BTreeMap::len).sum()
+    }
+
     fn forget(&mut self, connection: ConnectionId) {
         self.0.retain(|_, watchers| {
             watchers.remove(&connection);
@@ -83,6 +87,10 @@ impl Table {
 }
 
 impl Watches {
+    pub(crate) fn count(&self) -> usize {
+        self.data.count() + self.children.count()
+    }
+
     pub(crate) fn on_data(&mut self, path: &str, connection: ConnectionId) {
         self.data.modes(path, connection).one_shot = true;
     }
