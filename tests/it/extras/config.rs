@@ -212,6 +212,7 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
 /// The environment variable for the child process below, whose other variables begin with `IT_CONFIG`.
 const CHILD: &str = "ZK_RECIPES_CONFIGURED";
 
+#[cfg(not(virtual_time))]
 #[test]
 fn configured_child() {
     if std::env::var_os(CHILD).is_none() {
@@ -248,6 +249,7 @@ fn child(auth: &Path, chroot: &str) -> Command {
     child
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn process_is_configured_by_its_environment() {
     let (auth, chroot) = (file("billing:secret\n"), chroot());

@@ -237,6 +237,7 @@ async fn next_slot_is_too_early_until_the_pause_has_passed() {
     assert!(at.elapsed().is_ok_and(|elapsed| elapsed >= beat));
 }
 
+#[cfg(not(virtual_time))]
 /// Leaders may have clocks that differ. Here it is one server that starts again with another clock.
 #[tokio::test]
 async fn pause_is_bounded_where_the_next_leader_has_a_late_clock() {
@@ -387,6 +388,7 @@ fn period() -> u64 {
 }
 
 /// The machine with the fastest clock comes first to every slot, so the clocks change places.
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn two_hundred_fires_in_processes_with_different_clocks_are_run_once_each() {
     let path = format!("/it-{}/job", Uuid::new_v4().simple());
@@ -418,6 +420,7 @@ async fn two_hundred_fires_in_processes_with_different_clocks_are_run_once_each(
 }
 
 /// Not a test but the child of one. Does nothing if the variable is not set.
+#[cfg(not(virtual_time))]
 #[test]
 fn child_runs_the_job() {
     let Ok(path) = std::env::var(CHILD) else {

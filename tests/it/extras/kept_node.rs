@@ -261,6 +261,7 @@ impl Wake for HoldsUp {
 }
 
 /// The task that keeps the node reports that it is absent, and creates it in the same poll.
+#[cfg(not(virtual_time))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     let world = World::calm().await;
@@ -444,6 +445,7 @@ async fn kept_node_goes_with_a_close_that_leaves_the_session() {
     drop(client);
 }
 
+#[cfg(not(virtual_time))]
 #[test]
 fn node_is_kept_for_as_long_as_the_session_lives_whose_caller_had_another_runtime() {
     let (lasting, ending) = (
@@ -465,6 +467,7 @@ fn node_is_kept_for_as_long_as_the_session_lives_whose_caller_had_another_runtim
 }
 
 /// The client was given, and lived on another runtime. Its watchers panic when that is gone.
+#[cfg(not(virtual_time))]
 #[test]
 fn end_of_the_runtime_of_a_given_client_is_the_end_of_the_session_for_its_nodes() {
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
@@ -484,6 +487,7 @@ fn end_of_the_runtime_of_a_given_client_is_the_end_of_the_session_for_its_nodes(
     }
 }
 
+#[cfg(not(virtual_time))]
 #[test]
 fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended() {
     let (sessions, users) = (

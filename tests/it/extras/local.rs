@@ -475,6 +475,7 @@ async fn servers_that_are_unavailable_answer_nobody() {
 }
 
 /// The servers have a thread of their own, so a test that blocks does not stop them.
+#[cfg(not(virtual_time))]
 #[test]
 fn blocking_sessions_work_with_local_servers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

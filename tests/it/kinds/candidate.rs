@@ -99,6 +99,7 @@ async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
 }
 
 /// The runtime of the candidate stands still, so nothing but the clock can show the end of its leadership.
+#[cfg(not(virtual_time))]
 #[test]
 fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
     let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -286,6 +287,7 @@ async fn candidate_ends_with_its_session() {
     }
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn candidate_whose_runtime_is_gone_has_ended() {
     let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());

@@ -373,6 +373,7 @@ async fn place_at_a_free_lock_whose_node_was_deleted_is_evicted() {
     world.wait_empty().await;
 }
 
+#[cfg(not(virtual_time))]
 #[test]
 fn place_outlives_the_runtime_that_enqueued_it() {
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

@@ -239,6 +239,7 @@ async fn permits_are_released_at_their_limits_one_by_one() {
 }
 
 /// The first look after a pause of the process is right.
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn pause_past_the_limit_is_noticed_at_the_first_look() {
     let world = World::new().await;

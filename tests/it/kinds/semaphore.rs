@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+#[cfg(not(virtual_time))]
 use testbed::Ensemble;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
@@ -98,6 +99,7 @@ async fn all_permits_can_be_held_at_once() {
 }
 
 /// Sessions that outlive the restart of the servers keep their permits and places. The others lose them.
+#[cfg(not(virtual_time))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     let mut ensemble = Ensemble::start(3).await.expect("servers");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use testbed::frames::Op;
+use testbed::next_look;
 use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
@@ -50,6 +51,7 @@ async fn share_has_at_least_one_permit_and_at_most_those_of_the_semaphore() {
 }
 
 /// A task of another runtime waits.
+#[cfg(not(virtual_time))]
 #[test]
 fn end_of_the_runtime_of_its_session_is_an_error() {
     let (ends, ended) = mpsc::channel();
@@ -291,7 +293,7 @@ async fn stall_of_a_worker(timeout: Duration, with_share: bool) -> Duration {
             drop(soon("a permit", semaphore.acquire()).await.expect("held"));
         }
         longest = longest.max(asked.elapsed());
-        tokio::task::yield_now().await;
+        next_look().await;
     }
     waits.abort();
     drop(held);

@@ -633,6 +633,7 @@ async fn revocation_is_not_reported_after_the_loss() {
 }
 
 /// The first look after a pause of the process is right.
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn revocation_is_not_reported_after_an_unnoticed_loss() {
     let world = World::at(&hosts(), UNHURRIED).await;

@@ -7,6 +7,7 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+#[cfg(not(virtual_time))]
 use testbed::Ensemble;
 use testbed::proxy::Proxy;
 use uuid::Uuid;
@@ -251,6 +252,7 @@ async fn least_trust(timeout: Duration, rounds: f64) -> f64 {
     least
 }
 
+#[cfg(not(virtual_time))]
 /// A session that has waited or done nothing has let its trust lapse. Its first lock after the outage waits for a pair of answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_latest() {

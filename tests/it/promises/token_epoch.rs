@@ -93,6 +93,7 @@ async fn contender_seen_in_one_epoch_is_broken_in_another() {
     }
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_node() {
     let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
@@ -105,6 +106,7 @@ async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_n
     }
 }
 
+#[cfg(not(virtual_time))]
 /// Nothing stands above the number then, so it may have all bits; the next epoch is above the one that it looks like.
 #[tokio::test]
 async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {

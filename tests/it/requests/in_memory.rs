@@ -506,6 +506,7 @@ impl Wake for WaitsForDelete {
 }
 
 /// The client runs on another thread.
+#[cfg(not(virtual_time))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_task_is_not_woken_before_the_delete_is_sent() {
     let world = World::calm().await;

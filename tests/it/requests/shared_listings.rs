@@ -209,6 +209,7 @@ async fn callers_that_wait_for_a_listing_end_with_the_session() {
     world.wait_empty().await;
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn caller_does_not_share_a_listing_that_was_sent_before_it_came() {
     let world = World::at(&hosts(), UNHURRIED).await;

@@ -18,6 +18,7 @@ use crate::full_name;
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, polled, soon};
 use crate::warnings::Warnings;
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
     let world = World::new().await;
@@ -38,6 +39,7 @@ async fn guard_dropped_by_a_panic_releases() {
     world.wait_empty().await;
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
     let world = World::new().await;
@@ -58,6 +60,7 @@ async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
     guard.release().await.expect("released");
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn lock_on_a_session_whose_runtime_is_gone_fails() {
     let path = World::new().await.path;
@@ -73,6 +76,7 @@ async fn lock_on_a_session_whose_runtime_is_gone_fails() {
     assert!(soon("the end", session.close()).await.is_err(), "no answer");
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
     let world = World::new().await;
@@ -185,6 +189,7 @@ async fn close_leaves_the_session_of_a_given_client() {
 /// The environment variable for the child process below: how it ends, hosts, and path.
 const CHILD: &str = "ZK_RECIPES_ENDING";
 
+#[cfg(not(virtual_time))]
 #[test]
 fn ending_child() {
     let Ok(role) = std::env::var(CHILD) else {
@@ -216,6 +221,7 @@ async fn run_child(ending: &str, world: &World) {
     assert!(status.success(), "{status}");
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn main_that_closes_leaves_nothing() {
     let world = World::new().await;
@@ -223,6 +229,7 @@ async fn main_that_closes_leaves_nothing() {
     assert!(world.children().await.is_empty());
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
     let world = World::new().await;
@@ -365,6 +372,7 @@ async fn session_whose_credentials_are_refused_is_renewed() {
     next.release().await.expect("released");
 }
 
+#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
     let path = World::new().await.path;

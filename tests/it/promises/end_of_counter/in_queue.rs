@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(not(virtual_time))]
+use testbed::Ensemble;
+use testbed::Server;
 use testbed::proxy::Verdict;
-use testbed::{Ensemble, Server};
 use tokio::sync::Barrier;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -90,6 +92,7 @@ async fn czxid_is_not_read_again_when_a_contender_ahead_gives_up() {
     assert!(crowd[0].has_listed(3) && crowd[1].has_listed(2), "{crowd:?}");
 }
 
+#[cfg(not(virtual_time))]
 /// Creates that meet in the server go on counting beyond the end; then the counter falls back to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_with_numbers_before_at_and_beyond_the_end_goes_on() {

@@ -1,0 +1,6 @@
+//! What operators see and do.
+
+mod break_and_revoke;
+mod contenders;
+mod metrics;
+mod spans;

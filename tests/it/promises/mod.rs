@@ -1,0 +1,18 @@
+//! What the crate promises, for all recipes and under faults. DESIGN.md has a table of the promises.
+
+mod cancel;
+mod contract;
+mod cut;
+mod end_of_counter;
+mod histories;
+mod loss;
+mod missing_paths;
+mod no_server;
+#[cfg(not(virtual_time))]
+mod pause;
+mod silence;
+mod token_epoch;
+#[cfg(not(virtual_time))]
+mod trust;
+#[cfg(not(virtual_time))]
+mod visible_writes;
