@@ -1,0 +1,3 @@
+//! The sockets of `async-net`, in a virtual network.
+
+pub use world::net::{TcpListener, TcpStream};
