@@ -40,14 +40,15 @@ pub(crate) async fn concurrent_first_writes_leave_the_largest_token(database: Ar
 pub(crate) async fn no_writer_overwrites_a_larger_token(database: Arc<dyn Database>) -> Outcome {
     let (sent, acknowledged) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let mut writers = JoinSet::new();
-    for _ in 0..WRITERS {
+    for writer in 0..WRITERS {
+        let mut random = fastrand::Rng::with_seed(writer as u64);
         let mut store = database.connect().await?;
         let (sent, acknowledged) = (sent.clone(), acknowledged.clone());
         writers.spawn(async move {
             for _ in 0..ROUNDS {
                 let before = acknowledged.load(Ordering::SeqCst);
                 // Some are larger than all before, some are late.
-                let token = (before + fastrand::i64(-3..4)).max(1);
+                let token = (before + random.i64(-3..4)).max(1);
                 sent.fetch_max(token, Ordering::SeqCst);
                 if write(&mut *store, ID, token).await? {
                     assert!(token >= before, "{token} was accepted after {before}");

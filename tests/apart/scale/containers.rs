@@ -122,7 +122,7 @@ async fn paths_that_vanish_when_idle_are_noticed_by_nobody() {
         let lock = (place.lock)(&sessions[task % SESSIONS], place.path, task);
         let (admin, lives) = (admin.clone(), lives.clone());
         tasks.push(tokio::spawn(async move {
-            let mut random = Rng::new();
+            let mut random = Rng::with_seed(task as u64);
             while Instant::now() < until {
                 let asked = (place.acquire)(place.path, task).into_iter();
                 let asked: Vec<_> = asked.map(|acquire| process.acquire(acquire)).collect();

@@ -58,10 +58,13 @@ impl Holder {
 
 /// Holders behind a proxy, each in a session of its own, which renew their trust at different moments.
 async fn holders(proxy: &Proxy, timeout: Duration, count: usize) -> Vec<Holder> {
-    let (random, hosts) = (fastrand::f64, proxy.hosts());
-    let holders = (0..count).map(|_| async {
-        pass(timeout.mul_f64(random())).await;
-        Holder::new(&hosts, timeout).await
+    let (mut random, hosts) = (fastrand::Rng::with_seed(44), proxy.hosts());
+    let holders = (0..count).map(|_| {
+        let (moment, hosts) = (timeout.mul_f64(random.f64()), &hosts);
+        async move {
+            pass(moment).await;
+            Holder::new(hosts, timeout).await
+        }
     });
     let holders = join_all(holders).await;
     // The creation of a session is trusted for longer than a renewal.

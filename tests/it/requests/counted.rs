@@ -73,13 +73,14 @@ impl Turns {
         let is_over = Arc::new(AtomicBool::new(false));
         let workers = self.mutexes.iter().enumerate().map(|(number, mutex)| {
             let (mutex, ledger, is_over) = (mutex.clone(), Arc::clone(&self.ledger), Arc::clone(&is_over));
+            let mut random = fastrand::Rng::with_seed(number as u64);
             tokio::spawn(async move {
                 let mut count = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     turn(&mutex, &ledger, &format!("worker {number}, turn {count}")).await;
                     count += 1;
                     // Others come and go meanwhile, so some find the lock free.
-                    a_moment(Duration::from_micros(fastrand::u64(..8_000))).await;
+                    a_moment(Duration::from_micros(random.u64(..8_000))).await;
                 }
                 count
             })

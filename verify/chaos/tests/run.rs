@@ -11,7 +11,7 @@ use tokio::process::Command;
 async fn interrupted_run_leaves_nothing_behind() {
     let [out, temporary] = [(), ()].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let mut run = Command::new(env!("CARGO_BIN_EXE_chaos"))
-        .args(["--minutes", "5", "--clients", "1", "--workload", "election", "--out"])
+        .args(["--minutes", "5", "--clients", "1", "--workload", "election", "--seed", "1", "--out"])
         .arg(out.path())
         .env("TMPDIR", temporary.path())
         .stdout(Stdio::piped())

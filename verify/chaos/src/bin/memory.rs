@@ -7,7 +7,8 @@
 //! $ cargo +nightly run -p chaos --bin memory --target x86_64-unknown-linux-gnu --target-dir target/memory -- 120
 //! ```
 //!
-//! Leaks are not looked for: a wait for a state of the client is leaked if its runtime ends before it does.
+//! The second argument is the seed of the random choices, 1 by default. Leaks are not looked for: a wait for a state of the client
+//! is leaked if its runtime ends before it does.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::testing::LocalSession;
@@ -39,19 +41,20 @@ static LIVES: AtomicU64 = AtomicU64::new(0);
 static ENDED_RUNTIMES: AtomicU64 = AtomicU64::new(0);
 
 fn main() -> Result<(), Error> {
-    let seconds = std::env::args().nth(1).and_then(|argument| argument.parse().ok()).unwrap_or(10);
+    let argument = |at| std::env::args().nth(at).and_then(|argument| argument.parse().ok());
+    let (seconds, mut random) = (argument(1).unwrap_or(10), Rng::with_seed(argument(2).unwrap_or(1)));
     let until = Instant::now() + Duration::from_secs(seconds);
     let servers = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let local = servers.block_on(Session::local())?;
     thread::scope(|scope| {
         for which in 0..RUNTIMES {
-            let local = &local;
+            let (local, mut random) = (&local, random.fork());
             scope.spawn(move || {
                 while Instant::now() < until {
                     let mut builder =
                         if which == 0 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
                     let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
-                    runtime.block_on(all_lives(local, until.min(Instant::now() + LIFE)));
+                    runtime.block_on(all_lives(local, until.min(Instant::now() + LIFE), &mut random));
                     // The tasks are dropped wherever they are.
                     drop(runtime);
                     ENDED_RUNTIMES.fetch_add(1, Relaxed);
@@ -65,17 +68,17 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-async fn all_lives(local: &LocalSession, until: Instant) {
-    let one = || async {
+async fn all_lives(local: &LocalSession, until: Instant, random: &mut Rng) {
+    let one = |mut random: Rng| async move {
         while Instant::now() < until {
             let another = local.another_with(|servers| servers.with_session_timeout(TIMEOUT));
             match timeout(TIMEOUT * 2, another).await {
-                Ok(Ok(session)) => live(session, until).await,
+                Ok(Ok(session)) => live(session, until, random.fork()).await,
                 other => eprintln!("no session: {other:?}"),
             }
         }
     };
-    let mut lives: Vec<_> = (0..SESSIONS).map(|_| Box::pin(one())).collect();
+    let mut lives: Vec<_> = (0..SESSIONS).map(|_| Box::pin(one(random.fork()))).collect();
     poll_fn(|cx| {
         lives.retain_mut(|life| life.as_mut().poll(cx).is_pending());
         if lives.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -84,9 +87,9 @@ async fn all_lives(local: &LocalSession, until: Instant) {
 }
 
 /// A session from its first lock to one of the ends that it can have.
-async fn live(session: LocalSession, until: Instant) {
+async fn live(session: LocalSession, until: Instant, mut random: Rng) {
     LIVES.fetch_add(1, Relaxed);
-    let Ok(mutex) = Mutex::new(&session, &format!("/memory/{}", fastrand::u8(..4))) else { return };
+    let Ok(mutex) = Mutex::new(&session, &format!("/memory/{}", random.u8(..4))) else { return };
     let guard = timeout(TIMEOUT / 4, mutex.lock()).await.ok().and_then(Result::ok);
     // A second call waits.
     let mut waits = Box::pin(mutex.lock());
@@ -102,27 +105,27 @@ async fn live(session: LocalSession, until: Instant) {
             thread::spawn(move || look(&session, attached.as_ref(), monitor.as_ref(), &is_over))
         })
         .collect();
-    for _ in 0..fastrand::u32(1..60) {
+    for _ in 0..random.u32(1..60) {
         if Instant::now() >= until {
             break;
         }
         session.disconnect();
         CUTS.fetch_add(1, Relaxed);
-        sleep(Duration::from_millis(fastrand::u64(..3))).await;
+        sleep(Duration::from_millis(random.u64(..3))).await;
         session.reconnect();
         let connected = async { session.states().wait_for(SessionState::is_connected).await };
-        if matches!(timeout(Duration::from_millis(fastrand::u64(..300)), connected).await, Ok(Some(_))) {
+        if matches!(timeout(Duration::from_millis(random.u64(..300)), connected).await, Ok(Some(_))) {
             CONNECTIONS.fetch_add(1, Relaxed);
         }
     }
-    if let Some(attached) = attached.filter(|_| fastrand::bool()) {
+    if let Some(attached) = attached.filter(|_| random.bool()) {
         let _ = timeout(TIMEOUT, attached.close()).await;
     }
-    match fastrand::u8(..6) {
+    match random.u8(..6) {
         0 => drop(timeout(TIMEOUT * 2, session.close()).await),
         1 => {
             session.expire();
-            sleep(Duration::from_millis(fastrand::u64(..50))).await;
+            sleep(Duration::from_millis(random.u64(..50))).await;
         }
         2 => {
             session.disconnect();
