@@ -1,5 +1,5 @@
 //! Tests of what no caller can cause or see: a panic under the session's lock, the journal, answers of an earlier session,
-//! watches that are removed, who is woken, and how often the session is locked.
+//! watches that are removed, who is woken, when timers fire, and how often the session is locked.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use tracing::{Event, Metadata, Subscriber};
 use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 
+use crate::clock::now;
 use crate::driver::entry::Watching;
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
@@ -273,6 +274,19 @@ async fn caller_whose_request_cannot_be_sent_is_woken_at_once() {
     assert!(woken > 0, "it would wait until the session looks for late answers");
     let refused = timeout(SOON, &mut callers[2].0).await.expect("in time").expect_err("there is no room");
     assert!(matches!(refused, Error::SessionFull { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn timers_fire_when_they_are_due() {
+    let session = Session::local().await.expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let _guard = mutex.lock().await.expect("held");
+    let due = session.core().lock().machine.next_deadline().expect("a timer");
+    // The session's task does not run meanwhile.
+    while now() < due {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(session.core().fire_timers() > due);
 }
 
 /// Counts how often `work` locks the state of a session: the least of ten runs, because the session's task locks it, too.
