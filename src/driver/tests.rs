@@ -1,11 +1,11 @@
-//! Tests of what no caller can cause or see: a panic under the session's lock, the journal, and how often the session is
-//! locked.
+//! Tests of what no caller can cause or see: a panic under the session's lock, the journal, answers of an earlier session,
+//! watches that are removed, who is woken, when timers fire, and how often the session is locked.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -16,11 +16,13 @@ use tracing::{Event, Metadata, Subscriber};
 use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 
+use crate::clock::now;
 use crate::driver::entry::Watching;
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
 use crate::machine::{SESSION, Watch};
-use crate::{Error, HoldState, Loss, Mutex, Session};
+use crate::testing::LocalSession;
+use crate::{Error, HoldState, Loss, Mutex, RwLock, Session};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -167,6 +169,124 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
         assert!(has("Expired") && !has("Fired"), "{:?}", locked(&journal.0));
     };
     runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
+}
+
+/// Connects two sessions to the same servers. Their tasks leave late answers to the callers for an eighth of the timeout.
+async fn patient_sessions() -> [LocalSession; 2] {
+    let local = Session::local().await.expect("a session");
+    let patient = || local.another_with(|servers| servers.with_session_timeout(Duration::from_secs(60)));
+    [patient().await.expect("a session"), patient().await.expect("a session")]
+}
+
+/// A caller that is not polled for a while reads the answer to its create after the end of the session.
+#[tokio::test]
+async fn answer_of_an_earlier_session_does_not_end_the_next() {
+    let [session, other] = patient_sessions().await;
+    let path = Mutex::new(&other, "/locks/report").expect("a mutex");
+    path.lock().await.expect("held").release().await.expect("released");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let mut call = mutex.lock().boxed();
+    assert!((&mut call).now_or_never().is_none(), "the create is sent");
+    let client = session.client().expect("a client");
+    let children = client.list_children("/locks/report").await.expect("listed");
+    assert_eq!(children.len(), 1, "the create was answered before");
+    session.expire();
+    let renewed = async {
+        while session.id() == client.session_id() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, renewed).await.expect("in time");
+    let next = Mutex::new(&session, "/locks/next").expect("a mutex");
+    let guard = timeout(SOON, next.lock()).await.expect("in time").expect("held");
+    timeout(SOON, call).await.expect("in time").expect("held").release().await.expect("released");
+    assert_eq!(guard.state(), HoldState::Held);
+}
+
+/// Returns how many watches a session has that have not fired.
+fn watches(session: &Session) -> usize {
+    session.core().lock().entries.values().map(|entry| entry.watches.len()).sum()
+}
+
+#[tokio::test]
+async fn waiter_that_leaves_removes_its_watches() {
+    let [session, other] = patient_sessions().await;
+    let holder = Mutex::new(&other, "/locks/report").expect("a mutex");
+    let _guard = holder.lock().await.expect("held");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let mut waiting = mutex.lock().boxed();
+    let has_watches = async {
+        while watches(&session) < 2 {
+            assert!((&mut waiting).now_or_never().is_none(), "it is held");
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, has_watches).await.expect("watches on the predecessor and on its own node");
+    drop(waiting);
+    // The own node's watch fires when the node is deleted.
+    assert_eq!(watches(&session), 1);
+}
+
+/// Counts how often a caller is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One of several callers reads the listing that they share. There is no room to watch their predecessor.
+#[tokio::test]
+async fn caller_whose_request_cannot_be_sent_is_woken_at_once() {
+    let [session, other] = patient_sessions().await;
+    let lock = |session| RwLock::new(session, "/locks/report").expect("a lock");
+    let _guard = lock(&other).write().await.expect("held");
+    let _full = session.core().lock().budget.path_watch(200 * 1024);
+    let readers = lock(&session);
+    let mut callers = [(); 3].map(|()| (readers.read().boxed(), Arc::<Wakes>::default()));
+    let mut poll = |at: usize| {
+        let (caller, wakes) = &mut callers[at];
+        wakes.0.store(0, Ordering::Relaxed);
+        caller.poll_unpin(&mut Context::from_waker(&Waker::from(Arc::clone(wakes))))
+    };
+    // The first lists before the others have nodes. These share the next listing, which the second reads.
+    assert!([0, 1, 2].iter().all(|at| poll(*at).is_pending()));
+    let mut ops: Vec<_> = session.core().lock().entries.keys().copied().filter(|op| *op != SESSION).collect();
+    ops.sort_unstable();
+    for at in [2, 1] {
+        while session.core().lock().nodes(ops[at]).is_empty() {
+            tokio::task::yield_now().await;
+            assert!(poll(at).is_pending());
+        }
+    }
+    for at in [0, 1] {
+        let refused = loop {
+            match poll(at) {
+                Poll::Ready(refused) => break refused.expect_err("there is no room"),
+                Poll::Pending => tokio::task::yield_now().await,
+            }
+        };
+        assert!(matches!(refused, Error::SessionFull { .. }), "{refused:?}");
+    }
+    let woken = callers[2].1.0.load(Ordering::Relaxed);
+    assert!(woken > 0, "it would wait until the session looks for late answers");
+    let refused = timeout(SOON, &mut callers[2].0).await.expect("in time").expect_err("there is no room");
+    assert!(matches!(refused, Error::SessionFull { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn timers_fire_when_they_are_due() {
+    let session = Session::local().await.expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let _guard = mutex.lock().await.expect("held");
+    let due = session.core().lock().machine.next_deadline().expect("a timer");
+    // The session's task does not run meanwhile.
+    while now() < due {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(session.core().fire_timers() > due);
 }
 
 /// Counts how often `work` locks the state of a session: the least of ten runs, because the session's task locks it, too.

@@ -218,6 +218,23 @@ fn turn_by_deletion_is_of_another_session() {
     }
 }
 
+/// After a reconnect, the event of the predecessor may come before the event of a contender ahead of it, or of the own node.
+#[test]
+fn turn_by_deletion_is_of_this_connection() {
+    for is_reconnected in [false, true] {
+        let mut session = Session::new();
+        let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
+        let watches = session.answer(&list(&sent), listing(&[foreign(1), own]));
+        watches.iter().for_each(|ask| drop(session.answer(ask, Outcome::Stat { owner: 8 })));
+        if is_reconnected {
+            session.reconnect();
+        }
+        let sent = session.fire(Watch::Predecessor(FIRST, 0, foreign(1)));
+        assert_eq!(session.stage_of(FIRST) == Phase::Held, !is_reconnected);
+        assert_eq!(sent.iter().any(|ask| matches!(ask, Ask::List { .. })), is_reconnected, "{sent:?}");
+    }
+}
+
 /// Without a connection, no delete is sent, and no event comes from the follower's node.
 #[test]
 fn hand_over_needs_a_connection() {
