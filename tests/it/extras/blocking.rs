@@ -17,7 +17,7 @@ use zookeeper_recipes::{
     Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState, Standing,
 };
 
-use crate::support::{PATIENCE, TIMEOUT, World};
+use crate::support::{BRIEF, PATIENCE, TIMEOUT, World};
 
 /// A world whose tasks run on a thread of their own, so that the test may block.
 struct Threads {
@@ -425,7 +425,7 @@ fn waiter_keeps_its_position_between_its_waits() {
 fn lazy_session_comes_up_with_its_servers() {
     let threads = Threads::new();
     threads.world.proxy.refuse();
-    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(TIMEOUT);
+    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(BRIEF);
     let session = Session::lazy(servers).expect("a session");
     let mutex = threads.mutex(&session);
     assert_eq!(session.id(), SessionId(0));
@@ -509,7 +509,7 @@ fn release_with_a_limit_goes_on_in_the_background() {
     mutex.lock().expect("held").release_within(PATIENCE).expect("released");
     let guard = mutex.lock().expect("held");
     threads.world.proxy.refuse();
-    let error = guard.release_within(TIMEOUT / 10).expect_err("no server answers");
+    let error = guard.release_within(BRIEF / 10).expect_err("no server answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     threads.world.proxy.heal();
     threads.wait_children(0);

@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
-use crate::support::{TIMEOUT, World, remove_path, soon, until};
+use crate::support::{BRIEF, World, admin_client, remove_path, soon, until};
 
 /// The servers with a session, which the tests make fail.
 enum Fleet {
@@ -31,7 +31,7 @@ impl Fleet {
 
     async fn local() -> Self {
         let session = local().await;
-        let admin = Client::connect(&session.hosts()).await.expect("connects");
+        let admin = admin_client(&session.hosts()).await;
         Self::Local { session, admin }
     }
 
@@ -113,7 +113,7 @@ impl Fleet {
 
 async fn local() -> LocalSession {
     let servers = Session::local().await.expect("servers");
-    servers.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects")
+    servers.another_with(|servers| servers.with_session_timeout(BRIEF)).await.expect("connects")
 }
 
 const RECIPES: [Recipe; 7] = [MUTEX, REENTRANT_MUTEX, WRITER, READER, SEVERAL_PERMITS, MULTI_LOCK, ELECTION];
@@ -175,7 +175,7 @@ async fn grants_in_order(fleet: Fleet, recipe: &Recipe) {
     let other = (recipe.other)(&fleet.another().await, &path);
     assert!(other.try_lock().await.expect("asked").is_none());
     assert!(other.try_lock_for(Duration::ZERO).await.expect("asked").is_none());
-    assert!(other.try_lock_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_lock_for(BRIEF / 2).await.expect("asked").is_none());
     let mut waiters = Vec::new();
     for waiter in 1..=3 {
         waiters.push(acquire(&(recipe.other)(&fleet.another().await, &path)));
@@ -188,7 +188,7 @@ async fn grants_in_order(fleet: Fleet, recipe: &Recipe) {
         assert!(last < next, "in the order of arrival");
         last = next;
     }
-    let guard = soon("a lock", other.try_lock_for(TIMEOUT)).await.expect("asked").expect("granted");
+    let guard = soon("a lock", other.try_lock_for(BRIEF)).await.expect("asked").expect("granted");
     assert!(guard.fencing_token() > last);
 }
 
@@ -225,7 +225,7 @@ async fn is_suspended_and_held_again(fleet: Fleet, recipe: &Recipe) {
     state(&*guard, HoldState::Suspended).await;
     let at_once = lock.try_lock_for(Duration::ZERO).now_or_never().expect("no wait for a connection");
     assert!(matches!(at_once, Err(Error::Unavailable { why: Unanswered::Servers, .. })));
-    let error = lock.try_lock_for(TIMEOUT / 8).await.expect_err("nobody was asked");
+    let error = lock.try_lock_for(BRIEF / 8).await.expect_err("nobody was asked");
     assert!(matches!(error, Error::Unavailable { why: Unanswered::Servers, .. }), "{error:?}");
     assert!(error.is_transient());
     fleet.reconnect();
@@ -269,12 +269,12 @@ async fn is_lost_when_the_session_is_closed(fleet: Fleet, recipe: &Recipe) {
     assert_eq!(guard.release().await, Err(Error::Lost(Loss::Closed)));
     assert_eq!(lock.lock().await.err(), Some(Error::Closed));
     assert_eq!(lock.try_lock().await.err(), Some(Error::Closed));
-    assert_eq!(lock.try_lock_for(TIMEOUT / 2).await.err(), Some(Error::Closed));
+    assert_eq!(lock.try_lock_for(BRIEF / 2).await.err(), Some(Error::Closed));
     drop(soon("a lock", (recipe.other)(&fleet.another().await, &path).lock()).await.expect("held"));
 }
 
 async fn is_lost_at_its_time_limit(fleet: Fleet, recipe: &Recipe) {
-    let locks = fleet.session().with_lock_options(Options::new().with_max_hold(TIMEOUT / 10));
+    let locks = fleet.session().with_lock_options(Options::new().with_max_hold(BRIEF / 10));
     let guard = (recipe.lock)(&locks, &fleet.path()).lock().await.expect("held");
     let lost = guard.lost();
     assert_eq!(soon("the loss", lost).await, Loss::MaxHold);
@@ -332,11 +332,11 @@ async fn readers_share_and_writers_go_on_as_readers(fleet: Fleet) {
     beside.release().await.expect("released");
     let writing = soon("the lock", lock.write()).await.expect("writes");
     let token = writing.fencing_token();
-    assert!(other.try_read_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_read_for(BRIEF / 2).await.expect("asked").is_none());
     let reading = writing.downgrade().await.expect("reads");
     assert_eq!(reading.fencing_token(), token);
     let beside = other.try_read().await.expect("asked").expect("readers share");
-    assert!(lock.try_write_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(lock.try_write_for(BRIEF / 2).await.expect("asked").is_none());
     beside.release().await.expect("released");
 
     drop(reading);
@@ -353,7 +353,7 @@ async fn permits_are_all_or_none(fleet: Fleet) {
     let two = permits.acquire_many(2).await.expect("two");
     let one = other.try_acquire_many(1).await.expect("asked").expect("one");
     assert!(other.try_acquire_many(2).await.expect("asked").is_none());
-    assert!(other.try_acquire_many_for(2, TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_acquire_many_for(2, BRIEF / 2).await.expect("asked").is_none());
     two.release().await.expect("released");
     drop(soon("three", other.acquire_many(3)).await.expect("three"));
     one.release().await.expect("released");
@@ -373,7 +373,7 @@ async fn owner_locks_again(fleet: Fleet) {
     assert!(same.try_lock(&owner).await.expect("asked").is_some());
     assert!(lock.try_lock(&other).await.expect("asked").is_none());
     first.release().await.expect("released");
-    assert!(lock.try_lock_for(&other, TIMEOUT / 2).await.expect("asked").is_none(), "it is held once more");
+    assert!(lock.try_lock_for(&other, BRIEF / 2).await.expect("asked").is_none(), "it is held once more");
     again.release().await.expect("released");
     drop(soon("the lock", lock.lock(&other)).await.expect("held"));
 }
