@@ -57,7 +57,11 @@ impl Threads {
 }
 
 fn connect(hosts: &str) -> Session {
-    Session::connect(Servers::new(hosts).with_session_timeout(TIMEOUT)).expect("connects")
+    connect_for(hosts, TIMEOUT)
+}
+
+fn connect_for(hosts: &str, timeout: Duration) -> Session {
+    Session::connect(Servers::new(hosts).with_session_timeout(timeout)).expect("connects")
 }
 
 /// What a thread works on.
@@ -196,7 +200,7 @@ fn owner_locks_again_and_another_does_not() {
 #[test]
 fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     let threads = Threads::new();
-    let session = threads.session();
+    let session = connect_for(&threads.world.proxy.hosts(), BRIEF);
     let guard = threads.mutex(&session).lock().expect("held");
     let monitor = guard.monitor();
     let noticed = start(move || monitor.wait_ended());

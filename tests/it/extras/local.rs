@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
-use crate::support::{BRIEF, World, admin_client, remove_path, soon, until};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, remove_path, soon, until};
 
 /// The servers with a session, which the tests make fail.
 enum Fleet {
@@ -30,7 +30,7 @@ impl Fleet {
     }
 
     async fn local() -> Self {
-        let session = local().await;
+        let session = local(TIMEOUT).await;
         let admin = admin_client(&session.hosts()).await;
         Self::Local { session, admin }
     }
@@ -53,7 +53,9 @@ impl Fleet {
     async fn another(&self) -> Session {
         match self {
             Self::Real(world) => world.other().await,
-            Self::Local { session, .. } => Session::clone(&session.another().await.expect("connects")),
+            Self::Local { session, .. } => Session::clone(
+                &session.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects"),
+            ),
         }
     }
 
@@ -111,9 +113,9 @@ impl Fleet {
     }
 }
 
-async fn local() -> LocalSession {
+async fn local(timeout: Duration) -> LocalSession {
     let servers = Session::local().await.expect("servers");
-    servers.another_with(|servers| servers.with_session_timeout(BRIEF)).await.expect("connects")
+    servers.another_with(|servers| servers.with_session_timeout(timeout)).await.expect("connects")
 }
 
 const RECIPES: [Recipe; 7] = [MUTEX, REENTRANT_MUTEX, WRITER, READER, SEVERAL_PERMITS, MULTI_LOCK, ELECTION];
@@ -188,7 +190,7 @@ async fn grants_in_order(fleet: Fleet, recipe: &Recipe) {
         assert!(last < next, "in the order of arrival");
         last = next;
     }
-    let guard = soon("a lock", other.try_lock_for(BRIEF)).await.expect("asked").expect("granted");
+    let guard = soon("a lock", other.try_lock_for(TIMEOUT)).await.expect("asked").expect("granted");
     assert!(guard.fencing_token() > last);
 }
 
@@ -453,7 +455,7 @@ async fn holder_is_revoked_and_broken(fleet: Fleet) {
 
 #[tokio::test]
 async fn session_that_stays_disconnected_expires() {
-    let session = local().await;
+    let session = local(BRIEF).await;
     let guard = Mutex::new(&session, "/jobs/bills").expect("a lock").lock().await.expect("held");
     let next = session.another().await.expect("connects");
     session.disconnect();
@@ -465,7 +467,7 @@ async fn session_that_stays_disconnected_expires() {
 
 #[tokio::test]
 async fn servers_that_are_unavailable_answer_nobody() {
-    let session = local().await;
+    let session = local(BRIEF).await;
     let lock = Mutex::new(&session, "/jobs/bills").expect("a lock");
     session.make_unavailable();
     let error = lock.try_lock().await.expect_err("nobody was asked");
@@ -478,7 +480,7 @@ async fn servers_that_are_unavailable_answer_nobody() {
 #[test]
 fn blocking_sessions_work_with_local_servers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let local = runtime.block_on(local());
+    let local = runtime.block_on(local(TIMEOUT));
     let session = blocking::Session::connect(local.hosts()).expect("connects");
     let guard = blocking::Mutex::new(&session, "/jobs/bills").expect("a lock").lock().expect("held");
     let other = Mutex::new(&local, "/jobs/bills").expect("a lock");
@@ -489,7 +491,7 @@ fn blocking_sessions_work_with_local_servers() {
 
 #[tokio::test]
 async fn job_is_run_once_with_local_servers() {
-    let session = local().await;
+    let session = local(TIMEOUT).await;
     let job = Job::new(&session, "/jobs/bills").expect("a job");
     let work = async |_: HoldMonitor| Ok::<_, Error>(7);
     assert!(matches!(job.run("5", work).await.expect("asked"), JobOutcome::Ran(7)));

@@ -63,7 +63,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
 /// With connections that are cut again and again, each with a session of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
-    let world = Arc::new(World::new().await);
+    let world = Arc::new(World::brief().await);
     world.make_path().await;
     world.proxy.forget_sessions();
     let ledger = Arc::new(Ledger::new());

@@ -40,12 +40,12 @@ async fn guard_dropped_by_a_panic_releases() {
 
 #[tokio::test]
 async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
-    let world = World::brief().await;
+    let world = World::new().await;
     let path = world.path.clone();
     let guard = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
-            let session = connect(&hosts()).await;
+            let session = connect_for(&hosts(), BRIEF).await;
             Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held")
         })
     })
@@ -194,7 +194,7 @@ fn ending_child() {
     let (hosts, path) = rest.split_once(' ').expect("hosts and a path");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let session = connect(hosts).await;
+        let session = connect_for(hosts, 3 * BRIEF).await;
         let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
         if ending == "close" {
             session.close().await.expect("closed");
@@ -225,7 +225,7 @@ async fn main_that_closes_leaves_nothing() {
 
 #[tokio::test]
 async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
-    let world = World::brief().await;
+    let world = World::new().await;
     run_child("exit", &world).await;
     assert_eq!(world.children().await.len(), 1);
     world.wait_empty().await;
