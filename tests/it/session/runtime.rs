@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
 use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, blocking};
 
-use crate::support::{BRIEF, World, soon};
+use crate::support::{BRIEF, TIMEOUT, World, soon};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
@@ -115,7 +115,7 @@ async fn on_own_thread(servers: Servers) -> Result<Session, Error> {
 #[tokio::test]
 async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked() {
     let world = World::brief().await;
-    let servers = Servers::new(&world.hosts).with_session_timeout(BRIEF);
+    let servers = Servers::new(&world.hosts).with_session_timeout(TIMEOUT);
     let session = on_own_thread(servers).await.expect("connects");
     let held = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let other = Mutex::new(&world.session, &format!("{}-other", world.path)).expect("a mutex");
