@@ -1,12 +1,8 @@
 //! Servers whose counters are almost at their end. Without help it takes a server weeks to get there.
 
-use std::time::Duration;
-
 use testbed::Server;
 
 pub(crate) const PATH: &str = "/end/lock";
-/// Nothing here is about sessions that end.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A server whose next number is `next` under each of these paths.
 pub(crate) async fn server(paths: &[String], next: i32) -> Server {

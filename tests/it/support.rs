@@ -1,7 +1,6 @@
 //! Helpers of all tests: a server, a path of their own, and conditions to wait for.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,30 +10,35 @@ use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Error, Mutex, Servers, Session};
-use zookeeper_simulation::Server;
 
-use crate::recipes::{MUTEX, Recipe};
+use crate::recipes::Recipe;
 use crate::wait;
 
-/// The session timeout of the tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
+/// The session timeout of the tests, the longest that the servers allow: no session ends and no hold is lost because the
+/// machine is busy, no hold watches its own node, and no waiter has to prove that its session lives, before some seconds have
+/// passed.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A session timeout for tests in which a session must live on while nothing but its fallback polls helps, which come every
-/// half minute: also on a machine that is busy with something else.
-pub(crate) const LASTING: Duration = Duration::from_secs(20);
+/// The session timeout of tests whose point is the end of a session or of the trust in it, or what is timed by them.
+pub(crate) const BRIEF: Duration = Duration::from_secs(4);
 
-/// The longest session timeout that the servers allow, for tests that count requests: no hold watches its own node and no
-/// waiter has to prove that its session lives before some seconds have passed.
-pub(crate) const UNHURRIED: Duration = Duration::from_secs(60);
+/// Far longer than anything takes, also on a machine that stalls; a test that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Far longer than anything takes; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long something may take at most, for every upper bound of time in a test. In virtual time the bound is exact. On a real
+/// server it is at least [`PATIENCE`]: a shorter one measures the machine.
+pub(crate) fn at_most(bound: Duration) -> Duration {
+    if cfg!(virtual_time) { bound } else { bound.max(PATIENCE) }
+}
 
-/// The server given to the suite. For `simulated` it is one in this process.
+/// Lets time pass: for scenes whose point is that time passes; never to wait for something.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// The server given to the suite.
 pub(crate) fn hosts() -> String {
-    static SIMULATED: LazyLock<Server> = LazyLock::new(|| Server::start().expect("a port"));
-    let given = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
-    if given == "simulated" { SIMULATED.address() } else { given }
+    std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`")
 }
 
 pub(crate) async fn connect(hosts: &str) -> Session {
@@ -72,11 +76,10 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// Fails the test when a call with a time limit takes longer, by more than a second. Its own timer and the one here are of the
-/// same runtime, and the call is polled first, so a machine that stalls does not make it late. Give the session a timeout that
-/// is much longer than the limit, so that nothing else ends the call in time.
+/// Fails the test when a call with a time limit takes longer, by more than a second. Give the session a timeout that is much
+/// longer than the limit, so that nothing else ends the call in time.
 pub(crate) async fn ends_within<F: Future>(limit: Duration, call: F) -> F::Output {
-    let ended = tokio::time::timeout(limit + Duration::from_secs(1), call).await;
+    let ended = tokio::time::timeout(at_most(limit + Duration::from_secs(1)), call).await;
     ended.unwrap_or_else(|_| panic!("it goes on after {limit:?}"))
 }
 
@@ -131,9 +134,21 @@ impl World {
         Self::at(&hosts(), TIMEOUT).await
     }
 
+    /// A world for tests whose point is that a session ends, or the trust in it.
+    pub(crate) async fn brief() -> Self {
+        Self::at(&hosts(), BRIEF).await
+    }
+
+    /// A world whose lock path exists, for tests that count the requests of a mutex.
+    pub(crate) async fn with_path() -> Self {
+        let world = Self::new().await;
+        world.make_path().await;
+        world
+    }
+
     /// A world that waits in the folders of a recipe.
-    pub(crate) async fn of(recipe: &Recipe, timeout: Duration) -> Self {
-        let mut world = Self::at(&hosts(), timeout).await;
+    pub(crate) async fn of(recipe: &Recipe) -> Self {
+        let mut world = Self::new().await;
         world.dirs = recipe.dirs.iter().map(|dir| format!("{}{dir}", world.path)).collect();
         world
     }
@@ -145,18 +160,6 @@ impl World {
         let admin = admin_client(hosts).await;
         let path = format!("/it-{}/lock", Uuid::new_v4().simple());
         Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned(), timeout }
-    }
-
-    /// A world for tests that count the requests of a mutex, whose path exists.
-    pub(crate) async fn calm() -> Self {
-        let world = Self::of(&MUTEX, UNHURRIED).await;
-        world.make_path().await;
-        world
-    }
-
-    /// A world whose sessions outlast fallback polls.
-    pub(crate) async fn lasting() -> Self {
-        Self::at(&hosts(), LASTING).await
     }
 
     pub(crate) fn mutex(&self) -> Mutex {
@@ -249,7 +252,7 @@ impl World {
 
 /// A client whose session survives a busy machine or a paused server.
 pub(crate) async fn admin_client(hosts: &str) -> Client {
-    Client::connector().with_session_timeout(UNHURRIED).connect(hosts).await.expect("connects")
+    Client::connector().with_session_timeout(TIMEOUT).connect(hosts).await.expect("connects")
 }
 
 /// Creates these paths as persistent nodes. The server would remove the containers of a recipe at its next check,

@@ -12,8 +12,7 @@ use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::{FencingToken, LockGuard, Mutex, Result, RwLock, Session};
 
-use crate::recipes::MUTEX;
-use crate::support::{UNHURRIED, World, soon};
+use crate::support::{World, soon};
 use crate::warnings::Warnings;
 
 /// All ways but a listing.
@@ -131,7 +130,7 @@ impl Scene {
     pub(crate) async fn stage(self) -> Stage {
         let ways = Ways::new();
         let _listening = ways.listen();
-        let world = World::of(&MUTEX, UNHURRIED).await;
+        let world = World::new().await;
         world.make_path().await;
         let other = world.other().await;
         Stage { scene: self, world, ways, other, history: History::new(), _listening }

@@ -17,7 +17,7 @@ use zookeeper_recipes::{
     Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState, Standing,
 };
 
-use crate::support::{PATIENCE, TIMEOUT, World};
+use crate::support::{BRIEF, PATIENCE, TIMEOUT, World};
 
 /// A world whose tasks run on a thread of their own, so that the test may block.
 struct Threads {
@@ -57,7 +57,11 @@ impl Threads {
 }
 
 fn connect(hosts: &str) -> Session {
-    Session::connect(Servers::new(hosts).with_session_timeout(TIMEOUT)).expect("connects")
+    connect_for(hosts, TIMEOUT)
+}
+
+fn connect_for(hosts: &str, timeout: Duration) -> Session {
+    Session::connect(Servers::new(hosts).with_session_timeout(timeout)).expect("connects")
 }
 
 /// What a thread works on.
@@ -196,7 +200,7 @@ fn owner_locks_again_and_another_does_not() {
 #[test]
 fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     let threads = Threads::new();
-    let session = threads.session();
+    let session = connect_for(&threads.world.proxy.hosts(), BRIEF);
     let guard = threads.mutex(&session).lock().expect("held");
     let monitor = guard.monitor();
     let noticed = start(move || monitor.wait_ended());
@@ -425,7 +429,7 @@ fn waiter_keeps_its_position_between_its_waits() {
 fn lazy_session_comes_up_with_its_servers() {
     let threads = Threads::new();
     threads.world.proxy.refuse();
-    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(TIMEOUT);
+    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(BRIEF);
     let session = Session::lazy(servers).expect("a session");
     let mutex = threads.mutex(&session);
     assert_eq!(session.id(), SessionId(0));
@@ -509,7 +513,7 @@ fn release_with_a_limit_goes_on_in_the_background() {
     mutex.lock().expect("held").release_within(PATIENCE).expect("released");
     let guard = mutex.lock().expect("held");
     threads.world.proxy.refuse();
-    let error = guard.release_within(TIMEOUT / 10).expect_err("no server answers");
+    let error = guard.release_within(BRIEF / 10).expect_err("no server answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     threads.world.proxy.heal();
     threads.wait_children(0);

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, CreateMode, Permission};
 use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
 
 use crate::full_name;
-use crate::support::{TIMEOUT, UNHURRIED, World, admin_client, hosts, soon};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
 fn config(hosts: &str, more: &Value) -> Config {
-    let mut settings = json!({ "hosts": hosts, "session_timeout_ms": TIMEOUT.as_millis() });
+    let mut settings = json!({ "hosts": hosts, "session_timeout_ms": BRIEF.as_millis() });
     let more = more.as_object().expect("settings").clone();
     settings.as_object_mut().expect("settings").extend(more);
     serde_json::from_value(settings).expect("a configuration")
@@ -142,15 +142,15 @@ async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
 #[tokio::test]
 async fn setting_replaces_that_of_the_configuration() {
     let world = World::new().await;
-    let servers = Servers::from(&config(&world.proxy.hosts(), &json!({}))).with_session_timeout(UNHURRIED);
+    let servers = Servers::from(&config(&world.proxy.hosts(), &json!({}))).with_session_timeout(TIMEOUT);
     let session = Session::connect(servers).await.expect("connects");
     let granted = || session.client().expect("a client").session_timeout();
-    assert_eq!(granted(), UNHURRIED);
+    assert_eq!(granted(), TIMEOUT);
     let (mut states, old) = (session.states(), session.id());
     world.expire_that_of(&session).await;
     let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
     soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
-    assert_eq!(granted(), UNHURRIED);
+    assert_eq!(granted(), TIMEOUT);
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
     let waiting = tokio::spawn(async move { mutex.lock().await });
     server.restart().await.expect("a server");
     let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
-    let admin = Client::connect(&server.hosts()).await.expect("connects");
+    let admin = admin_client(&server.hosts()).await;
     let node = format!("/deep/chroot{}", guard.nodes()[0]);
     assert_eq!(admin.get_data(&node).await.expect("it is there").0, b"pod-7");
     guard.release().await.expect("released");

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
-use crate::support::{self, TIMEOUT, UNHURRIED, World, hosts, is_keep_alive, polled, soon};
+use crate::support::{self, BRIEF, TIMEOUT, World, at_most, hosts, is_keep_alive, polled, soon};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -150,7 +150,7 @@ async fn node_in_a_chroot_that_is_gone_is_an_error() {
 
 #[tokio::test]
 async fn node_of_an_expired_session_is_not_reported_as_created() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let (_path, node) = kept(&world).await;
     world.proxy.refuse();
     let mut states = world.session.states();
@@ -178,7 +178,7 @@ async fn refused_removal_is_an_error() {
 #[tokio::test]
 async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
     for drops in [true, false] {
-        let world = World::calm().await;
+        let world = World::with_path().await;
         let path = format!("{}/member", world.path);
         world.proxy.reset();
         // After the look.
@@ -219,7 +219,7 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
 
 #[tokio::test]
 async fn removal_leaves_the_node_of_another_session_alone() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
@@ -232,7 +232,7 @@ async fn removal_leaves_the_node_of_another_session_alone() {
 
 #[tokio::test]
 async fn node_of_another_session_does_not_count_as_created() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&path, b"theirs", &foreign).await.expect("created");
@@ -264,7 +264,7 @@ impl Wake for HoldsUp {
 #[cfg(not(virtual_time))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let path = format!("{}/member", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&path, b"theirs", &foreign).await.expect("created");
@@ -295,7 +295,7 @@ async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
 }
 
 async fn attached(hosts: &str) -> (Client, Session) {
-    let client = Client::connector().with_session_timeout(UNHURRIED).connect(hosts).await.expect("connects");
+    let client = Client::connector().with_session_timeout(TIMEOUT).connect(hosts).await.expect("connects");
     (client.clone(), Session::attach(client).expect("in a runtime"))
 }
 
@@ -355,8 +355,8 @@ async fn removal_after_the_close_of_an_attached_session_has_removed_the_node_or_
 #[tokio::test]
 async fn close_that_has_not_deleted_a_kept_node_says_so() {
     for (is_attached, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
-        let world = World::new().await;
-        let client = Client::connector().with_session_timeout(TIMEOUT).connect(&world.proxy.hosts()).await;
+        let world = World::brief().await;
+        let client = Client::connector().with_session_timeout(BRIEF).connect(&world.proxy.hosts()).await;
         let client = client.expect("connects");
         let own = Session::attach(client.clone()).expect("in a runtime");
         let session = if is_attached { own } else { world.session.clone() };
@@ -382,7 +382,7 @@ async fn close_that_has_not_deleted_a_kept_node_says_so() {
 /// By its own clock the client has taken the old session for expired. The servers may have it for longer.
 #[tokio::test]
 async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let nodes = ["one", "other"].map(|name| {
         let path = format!("{}/{name}", world.path);
         (path.clone(), world.session.keep_node(&path, DATA).expect("a valid path"))
@@ -404,7 +404,7 @@ async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
 /// The close has given its client up, and waits for the end of the session.
 #[tokio::test]
 async fn removal_beside_a_close_is_not_confirmed_by_silent_servers() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let (_, node) = kept(&world).await;
     world.proxy.on_request(|_| Verdict::Hold);
     let session = world.session.clone();
@@ -419,7 +419,7 @@ async fn removal_beside_a_close_is_not_confirmed_by_silent_servers() {
 
 #[tokio::test]
 async fn kept_node_is_deleted_by_a_close_whose_connection_is_reset() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (client, session) = attached(&world.proxy.hosts()).await;
     let path = format!("{}/member", world.path);
     let node = session.keep_node(&path, DATA).expect("a valid path");
@@ -435,7 +435,7 @@ async fn kept_node_is_deleted_by_a_close_whose_connection_is_reset() {
 /// A clone of the client keeps the ZooKeeper session open.
 #[tokio::test]
 async fn kept_node_goes_with_a_close_that_leaves_the_session() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (path, node) = kept(&world).await;
     let client = world.session.client().expect("a client");
     let closed = soon("the close", world.session.close()).await;
@@ -526,7 +526,7 @@ fn as_f64(count: usize) -> f64 {
 /// FLINK-27848: each event of the own node caused a write.
 #[tokio::test]
 async fn writes_of_somebody_else_cost_few_reads_and_no_write() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     world.proxy.reset();
     let (writes, seconds) = disturbed(async || {
@@ -543,7 +543,7 @@ async fn writes_of_somebody_else_cost_few_reads_and_no_write() {
 
 #[tokio::test]
 async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     let second = world.session.keep_node(&path, DATA).expect("a valid path");
     soon("the same node", second.created()).await.expect("created");
@@ -558,13 +558,13 @@ async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon(
     let stopped = Instant::now();
     until(&world.admin, &path, |stat| stat.is_some()).await;
     support::until("both", || node.is_created() && second.is_created()).await;
-    assert!(stopped.elapsed() < TIMEOUT, "{:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < at_most(BRIEF), "{:?}", stopped.elapsed());
 }
 
 /// Two services of one name: the second is there as soon as the first has gone.
 #[tokio::test]
 async fn two_services_that_keep_one_path_do_not_fight_for_it() {
-    let (world, other) = (World::calm().await, World::calm().await);
+    let (world, other) = (World::with_path().await, World::with_path().await);
     let (path, node) = kept(&world).await;
     let second = other.session.keep_node(&path, b"second").expect("a valid path");
     soon("a look", other.proxy.wait_for(|one| is_look(one, &path))).await;
@@ -592,13 +592,13 @@ async fn two_services_that_keep_one_path_do_not_fight_for_it() {
 /// KAFKA-1387: a service that was stuck on its own node of an earlier session.
 #[tokio::test]
 async fn node_of_a_crashed_process_stands_for_its_successors_until_it_expires() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let (path, node) = kept(&world).await;
     let first = world.admin.check_stat(&path).await.expect("asked").expect("there");
     world.proxy.refuse();
     let mut crashed = vec![(world, node)];
     for _ in 0..3 {
-        let next = World::new().await;
+        let next = World::brief().await;
         let node = next.session.keep_node(&path, DATA).expect("a valid path");
         soon("a look", next.proxy.wait_for(|one| is_look(one, &path))).await;
         assert!(!node.is_created());
@@ -641,7 +641,7 @@ async fn changed_data_is_written_and_remembered_for_later_sessions() {
 /// The future that is dropped stops the waiting only.
 #[tokio::test]
 async fn change_of_data_that_is_not_awaited_is_written() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     drop(node.set_data(b"never polled"));
     assert!(polled(1, node.set_data(b"polled once")).await.is_none());
@@ -651,7 +651,7 @@ async fn change_of_data_that_is_not_awaited_is_written() {
 
 #[tokio::test]
 async fn data_that_changes_all_the_time_is_written_five_times_a_second() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     world.proxy.reset();
     let (changes, seconds) = disturbed(async || {
@@ -670,7 +670,7 @@ async fn data_that_changes_all_the_time_is_written_five_times_a_second() {
 
 #[tokio::test]
 async fn data_of_somebody_else_stays_until_the_next_change() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     world.admin.set_data(&path, b"theirs", None).await.expect("written");
     world.proxy.reset();
@@ -684,7 +684,7 @@ async fn data_of_somebody_else_stays_until_the_next_change() {
 /// The node may not be read for a while.
 #[tokio::test]
 async fn data_of_somebody_else_stays_over_a_refusal() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     let set_acl = async |permissions| {
         world.admin.set_acl(&path, &[Acl::new(permissions, AuthId::anyone())], None).await.expect("set");
@@ -712,7 +712,7 @@ async fn data_of_somebody_else_stays_over_a_refusal() {
 
 #[tokio::test]
 async fn change_of_data_outlasts_lost_connections_and_nodes_of_others() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (path, node) = kept(&world).await;
     world.proxy.leave_out(|one| one.op != Op::SetData);
     for (cut, text) in [(Cut::BeforeRequest(1), "never done"), (Cut::AfterRequest(1), "done")] {

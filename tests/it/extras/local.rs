@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
-use crate::support::{TIMEOUT, World, remove_path, soon, until};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, remove_path, soon, until};
 
 /// The servers with a session, which the tests make fail.
 enum Fleet {
@@ -30,8 +30,8 @@ impl Fleet {
     }
 
     async fn local() -> Self {
-        let session = local().await;
-        let admin = Client::connect(&session.hosts()).await.expect("connects");
+        let session = local(TIMEOUT).await;
+        let admin = admin_client(&session.hosts()).await;
         Self::Local { session, admin }
     }
 
@@ -53,7 +53,9 @@ impl Fleet {
     async fn another(&self) -> Session {
         match self {
             Self::Real(world) => world.other().await,
-            Self::Local { session, .. } => Session::clone(&session.another().await.expect("connects")),
+            Self::Local { session, .. } => Session::clone(
+                &session.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects"),
+            ),
         }
     }
 
@@ -111,9 +113,9 @@ impl Fleet {
     }
 }
 
-async fn local() -> LocalSession {
+async fn local(timeout: Duration) -> LocalSession {
     let servers = Session::local().await.expect("servers");
-    servers.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects")
+    servers.another_with(|servers| servers.with_session_timeout(timeout)).await.expect("connects")
 }
 
 const RECIPES: [Recipe; 7] = [MUTEX, REENTRANT_MUTEX, WRITER, READER, SEVERAL_PERMITS, MULTI_LOCK, ELECTION];
@@ -175,7 +177,7 @@ async fn grants_in_order(fleet: Fleet, recipe: &Recipe) {
     let other = (recipe.other)(&fleet.another().await, &path);
     assert!(other.try_lock().await.expect("asked").is_none());
     assert!(other.try_lock_for(Duration::ZERO).await.expect("asked").is_none());
-    assert!(other.try_lock_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_lock_for(BRIEF / 2).await.expect("asked").is_none());
     let mut waiters = Vec::new();
     for waiter in 1..=3 {
         waiters.push(acquire(&(recipe.other)(&fleet.another().await, &path)));
@@ -225,7 +227,7 @@ async fn is_suspended_and_held_again(fleet: Fleet, recipe: &Recipe) {
     state(&*guard, HoldState::Suspended).await;
     let at_once = lock.try_lock_for(Duration::ZERO).now_or_never().expect("no wait for a connection");
     assert!(matches!(at_once, Err(Error::Unavailable { why: Unanswered::Servers, .. })));
-    let error = lock.try_lock_for(TIMEOUT / 8).await.expect_err("nobody was asked");
+    let error = lock.try_lock_for(BRIEF / 8).await.expect_err("nobody was asked");
     assert!(matches!(error, Error::Unavailable { why: Unanswered::Servers, .. }), "{error:?}");
     assert!(error.is_transient());
     fleet.reconnect();
@@ -269,12 +271,12 @@ async fn is_lost_when_the_session_is_closed(fleet: Fleet, recipe: &Recipe) {
     assert_eq!(guard.release().await, Err(Error::Lost(Loss::Closed)));
     assert_eq!(lock.lock().await.err(), Some(Error::Closed));
     assert_eq!(lock.try_lock().await.err(), Some(Error::Closed));
-    assert_eq!(lock.try_lock_for(TIMEOUT / 2).await.err(), Some(Error::Closed));
+    assert_eq!(lock.try_lock_for(BRIEF / 2).await.err(), Some(Error::Closed));
     drop(soon("a lock", (recipe.other)(&fleet.another().await, &path).lock()).await.expect("held"));
 }
 
 async fn is_lost_at_its_time_limit(fleet: Fleet, recipe: &Recipe) {
-    let locks = fleet.session().with_lock_options(Options::new().with_max_hold(TIMEOUT / 10));
+    let locks = fleet.session().with_lock_options(Options::new().with_max_hold(BRIEF / 10));
     let guard = (recipe.lock)(&locks, &fleet.path()).lock().await.expect("held");
     let lost = guard.lost();
     assert_eq!(soon("the loss", lost).await, Loss::MaxHold);
@@ -332,11 +334,11 @@ async fn readers_share_and_writers_go_on_as_readers(fleet: Fleet) {
     beside.release().await.expect("released");
     let writing = soon("the lock", lock.write()).await.expect("writes");
     let token = writing.fencing_token();
-    assert!(other.try_read_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_read_for(BRIEF / 2).await.expect("asked").is_none());
     let reading = writing.downgrade().await.expect("reads");
     assert_eq!(reading.fencing_token(), token);
     let beside = other.try_read().await.expect("asked").expect("readers share");
-    assert!(lock.try_write_for(TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(lock.try_write_for(BRIEF / 2).await.expect("asked").is_none());
     beside.release().await.expect("released");
 
     drop(reading);
@@ -353,7 +355,7 @@ async fn permits_are_all_or_none(fleet: Fleet) {
     let two = permits.acquire_many(2).await.expect("two");
     let one = other.try_acquire_many(1).await.expect("asked").expect("one");
     assert!(other.try_acquire_many(2).await.expect("asked").is_none());
-    assert!(other.try_acquire_many_for(2, TIMEOUT / 2).await.expect("asked").is_none());
+    assert!(other.try_acquire_many_for(2, BRIEF / 2).await.expect("asked").is_none());
     two.release().await.expect("released");
     drop(soon("three", other.acquire_many(3)).await.expect("three"));
     one.release().await.expect("released");
@@ -373,7 +375,7 @@ async fn owner_locks_again(fleet: Fleet) {
     assert!(same.try_lock(&owner).await.expect("asked").is_some());
     assert!(lock.try_lock(&other).await.expect("asked").is_none());
     first.release().await.expect("released");
-    assert!(lock.try_lock_for(&other, TIMEOUT / 2).await.expect("asked").is_none(), "it is held once more");
+    assert!(lock.try_lock_for(&other, BRIEF / 2).await.expect("asked").is_none(), "it is held once more");
     again.release().await.expect("released");
     drop(soon("the lock", lock.lock(&other)).await.expect("held"));
 }
@@ -453,7 +455,7 @@ async fn holder_is_revoked_and_broken(fleet: Fleet) {
 
 #[tokio::test]
 async fn session_that_stays_disconnected_expires() {
-    let session = local().await;
+    let session = local(BRIEF).await;
     let guard = Mutex::new(&session, "/jobs/bills").expect("a lock").lock().await.expect("held");
     let next = session.another().await.expect("connects");
     session.disconnect();
@@ -465,7 +467,7 @@ async fn session_that_stays_disconnected_expires() {
 
 #[tokio::test]
 async fn servers_that_are_unavailable_answer_nobody() {
-    let session = local().await;
+    let session = local(BRIEF).await;
     let lock = Mutex::new(&session, "/jobs/bills").expect("a lock");
     session.make_unavailable();
     let error = lock.try_lock().await.expect_err("nobody was asked");
@@ -479,7 +481,7 @@ async fn servers_that_are_unavailable_answer_nobody() {
 #[test]
 fn blocking_sessions_work_with_local_servers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let local = runtime.block_on(local());
+    let local = runtime.block_on(local(TIMEOUT));
     let session = blocking::Session::connect(local.hosts()).expect("connects");
     let guard = blocking::Mutex::new(&session, "/jobs/bills").expect("a lock").lock().expect("held");
     let other = Mutex::new(&local, "/jobs/bills").expect("a lock");
@@ -490,7 +492,7 @@ fn blocking_sessions_work_with_local_servers() {
 
 #[tokio::test]
 async fn job_is_run_once_with_local_servers() {
-    let session = local().await;
+    let session = local(TIMEOUT).await;
     let job = Job::new(&session, "/jobs/bills").expect("a job");
     let work = async |_: HoldMonitor| Ok::<_, Error>(7);
     assert!(matches!(job.run("5", work).await.expect("asked"), JobOutcome::Ran(7)));

@@ -1,21 +1,19 @@
 //! What the ACLs of a lock keep others from: another identity, and a neighbour that has one permission. `SECURITY.md` has the
 //! table of the second.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, MultiLock, Mutex, MutexGuard, Options, Servers, Session};
 
 use crate::family::FAMILY;
-use crate::support::{UNHURRIED, World, hosts, soon};
+use crate::support::{PATIENCE, TIMEOUT, World, soon};
 
 /// More requests than any call needs to learn that it is refused.
 const REFUSED_SOON: usize = 10;
 
 async fn identity(hosts: &str, credentials: &str) -> Session {
-    let servers = Servers::new(hosts).with_session_timeout(UNHURRIED).with_auth("digest", credentials);
+    let servers = Servers::new(hosts).with_session_timeout(TIMEOUT).with_auth("digest", credentials);
     Session::connect(servers).await.expect("connects")
 }
 
@@ -31,7 +29,7 @@ fn assert_denied<T>(world: &World, call: &str, result: Result<T, Error>) {
 
 #[tokio::test]
 async fn another_identity_can_neither_read_nor_delete_nor_queue() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let owner = identity(&world.hosts, "owner:secret").await;
     let stranger = identity(&world.proxy.hosts(), "stranger:secret").await;
     for kin in &FAMILY {
@@ -46,7 +44,7 @@ async fn another_identity_can_neither_read_nor_delete_nor_queue() {
         assert_denied(&world, "contenders", soon(kin.name, theirs.contenders()).await);
         assert_denied(&world, "try_lock", soon(kin.name, theirs.try_hold()).await);
         assert_denied(&world, "lock", soon(kin.name, theirs.hold()).await);
-        assert_denied(&world, "try_lock_for", soon(kin.name, theirs.try_hold_for(UNHURRIED)).await);
+        assert_denied(&world, "try_lock_for", soon(kin.name, theirs.try_hold_for(TIMEOUT)).await);
         match soon(kin.name, theirs.enqueue()).await {
             // A recipe without places.
             Ok(None) => {}
@@ -209,7 +207,7 @@ async fn server_that_allows_the_word_dump_lists_every_lock_to_anyone() {
     let mut stream = TcpStream::connect(world.hosts.split(',').next().expect("a host")).await.expect("connects");
     stream.write_all(b"dump").await.expect("sent");
     let mut dump = String::new();
-    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut dump));
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut dump));
     read.await.expect("an answer").expect("text");
     assert!(dump.contains(&lock.node), "{dump}");
 }

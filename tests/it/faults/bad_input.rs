@@ -10,7 +10,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, turn};
-use crate::support::{TIMEOUT, UNHURRIED, World, children, hosts, soon};
+use crate::support::{TIMEOUT, World, children, soon};
 
 /// Longer than any undelayed call takes.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -250,7 +250,7 @@ async fn invalid_proclamation_is_refused() {
 #[tokio::test]
 async fn time_limits_of_every_recipe_may_have_any_value() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let (lock, rival) = (kin.lock(&world.session, &world.path), kin.rival(&world.other().await, &world.path));
         for limit in [Duration::ZERO, Duration::from_secs(u64::MAX), Duration::MAX] {
             let guard = soon(kin.name, lock.try_hold_for(limit)).await.expect("asked").expect("free");

@@ -1,6 +1,5 @@
 //! Nodes that an operator deletes while the servers are out of reach, or while an event is under way.
 
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
@@ -10,14 +9,16 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, RwLock};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon, until};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, hosts, pass, soon, until};
 
 /// A session that has been idle for longer than its timeout, so that the next answer is the first that is trusted.
 async fn idle() -> World {
-    let world = World::new().await;
+    // With more room than a machine stalls for.
+    let timeout = 3 * BRIEF;
+    let world = World::at(&hosts(), timeout).await;
     world.make_path().await;
     // Nothing but time ends the trust in it.
-    let _ = timeout(TIMEOUT + TIMEOUT / 8, pending::<()>()).await;
+    pass(timeout + timeout / 8).await;
     world
 }
 
@@ -97,7 +98,7 @@ async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
     answered(&client).await;
     world.admin.delete(&node, None).await.expect("deleted");
     // As long as it takes a hold to look at its own node.
-    let _ = timeout(TIMEOUT / 4, pending::<()>()).await;
+    pass(TIMEOUT / 4).await;
     let end = soon("an end", locking).await;
     assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
 }
@@ -105,10 +106,10 @@ async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
 /// Every answer is so late that its grant has to be checked.
 #[tokio::test]
 async fn lock_is_granted_by_servers_that_answer_late() {
-    let world = World::at(&hosts(), 4 * TIMEOUT).await;
+    let world = World::at(&hosts(), 4 * BRIEF).await;
     world.make_path().await;
     let mutex = world.mutex();
-    world.proxy.hold_answers(4 * TIMEOUT / 6);
+    world.proxy.hold_answers(4 * BRIEF / 6);
     let guard = soon("the lock", mutex.lock()).await.expect("held");
     assert!(world.count(Op::Multi) <= 4, "{:?}", world.ops());
     guard.release().await.expect("released");
@@ -118,7 +119,7 @@ async fn lock_is_granted_by_servers_that_answer_late() {
 #[tokio::test]
 async fn hold_lives_on_over_a_reconnect_beside_deleted_nodes_whose_owners_do_not_look() {
     // A busy machine may stall for a third of the usual one.
-    let limit = 3 * TIMEOUT;
+    let limit = 3 * BRIEF;
     for count in [1, 8] {
         let world = World::at(&hosts(), limit).await;
         world.make_path().await;
@@ -173,7 +174,7 @@ fn looked_at(world: &World, node: &str) -> bool {
 
 #[tokio::test]
 async fn hold_that_was_handed_over_is_lost_when_the_event_of_its_deletion_arrives() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.leave_out(|_| false);
     let client = world.session.client().expect("a client");
     let held = world.mutex().lock().await.expect("held");
@@ -200,7 +201,7 @@ async fn hold_that_was_handed_over_is_lost_when_the_event_of_its_deletion_arrive
 /// Only a question to the servers before each hand-over could prevent it. See the limits of the crate.
 #[tokio::test]
 async fn waiter_deleted_by_hand_holds_beside_the_next_session_until_the_event_arrives() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.leave_out(|_| false);
     let client = world.session.client().expect("a client");
     let held = world.mutex().lock().await.expect("held");
@@ -232,7 +233,7 @@ async fn waiter_deleted_by_hand_holds_beside_the_next_session_until_the_event_ar
 /// What the watch has seen first was not the deletion, and it sees no more.
 #[tokio::test]
 async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_deleted() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let client = world.session.client().expect("a client");
     let held = world.mutex().lock().await.expect("held");
     let mutex = world.mutex();
@@ -254,7 +255,7 @@ async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_de
     // A hold without such a watch looks for the first time after an eighth of its session timeout.
     let looks = world.proxy.wait_for(|one| one.op == Op::GetData && one.path == node && one.arrived > granted);
     let look = soon("a look", looks).await;
-    assert!(look.arrived - granted < UNHURRIED / 8, "{:?}", look.arrived - granted);
+    assert!(look.arrived - granted < at_most(TIMEOUT / 8), "{:?}", look.arrived - granted);
     release.await.expect("no panic").expect("released");
 }
 
@@ -280,13 +281,13 @@ async fn counted_and_deleted(world: &World) -> MutexGuard {
 
 #[tokio::test]
 async fn counted_hold_is_lost_as_soon_as_somebody_wants_to_know() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.leave_out(|_| false);
     let guard = counted_and_deleted(&world).await;
     let granted = Instant::now();
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
     // By itself it looks after a sixteenth of its session timeout, at the earliest.
-    assert!(granted.elapsed() < UNHURRIED / 16, "{:?}", granted.elapsed());
+    assert!(granted.elapsed() < at_most(TIMEOUT / 16), "{:?}", granted.elapsed());
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
     // And what is lost is deleted, as far as it is there.
     let looks: Vec<_> = world.ops().into_iter().filter(|op| *op != Op::Delete).collect();
@@ -295,12 +296,12 @@ async fn counted_hold_is_lost_as_soon_as_somebody_wants_to_know() {
 
 #[tokio::test]
 async fn counted_hold_is_lost_with_its_first_look_at_its_node() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let guard = counted_and_deleted(&world).await;
     let granted = Instant::now();
     until("the loss", || guard.state() != HoldState::Held).await;
     // As long as it takes a hold to look at its own node, and a moment.
-    assert!(granted.elapsed() < UNHURRIED / 4, "{:?}", granted.elapsed());
+    assert!(granted.elapsed() < at_most(TIMEOUT / 4), "{:?}", granted.elapsed());
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
     // And what is lost is deleted, as far as it is there.
     let looks: Vec<_> = world.ops().into_iter().filter(|op| *op != Op::Delete).collect();
@@ -309,7 +310,7 @@ async fn counted_hold_is_lost_with_its_first_look_at_its_node() {
 
 #[tokio::test]
 async fn writer_behind_a_downgraded_reader_of_its_session_watches_it_at_once() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let reader = lock.write().await.expect("held").downgrade().await.expect("downgraded");
     let (node, downgraded) = (format!("{}/{}", world.path, world.wait_children(1).await[0]), Instant::now());
@@ -317,7 +318,7 @@ async fn writer_behind_a_downgraded_reader_of_its_session_watches_it_at_once() {
     let watches = |one: &Request| one.watch && one.path == node && one.answer.is_some();
     let watch = soon("a watch on the reader", world.proxy.wait_for(watches)).await;
     // The hold of the reader watches its own node, too, after an eighth of its session timeout.
-    assert!(watch.arrived - downgraded < UNHURRIED / 8, "{:?}", watch.arrived - downgraded);
+    assert!(watch.arrived - downgraded < at_most(TIMEOUT / 8), "{:?}", watch.arrived - downgraded);
     world.admin.delete(&node, None).await.expect("deleted");
     let writer = soon("a turn", next).await.expect("no panic").expect("held");
     drop(reader);

@@ -5,7 +5,7 @@ use testbed::frames::Op;
 use testbed::proxy::Request;
 use zookeeper_recipes::{Election, Error, MultiLock, Mutex, Session};
 
-use crate::support::{UNHURRIED, World, children, hosts, soon};
+use crate::support::{World, children, soon};
 
 /// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
@@ -18,7 +18,7 @@ fn watches(request: &Request) -> bool {
 /// A waiter whose predecessor cancels watches another node. It needs room again, which newcomers compete for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_do_not_take_the_room_of_queued_waiters() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let other = world.other().await;
     let path = |number: usize| format!("{}/{}{number:03}", world.path, "x".repeat(850));
     let lock = |session: &Session, number: usize| Mutex::new(session, &path(number)).expect("a mutex");
@@ -74,7 +74,7 @@ async fn newcomers_do_not_take_the_room_of_queued_waiters() {
 /// It watches its node for as long as it is kept.
 #[tokio::test]
 async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mut nodes, session) = (Vec::new(), &world.session);
     let full = loop {
         let path = format!("{}/{:x>4000}", world.path, nodes.len());
@@ -106,7 +106,7 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
 /// A waiter in several queues with paths of different lengths reserves room for the longest from the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_move_to_a_longer_path_are_not_refused() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let other = world.other().await;
     let near = format!("{}/near", world.path);
     let far = |number: usize| format!("{}/{}{number:03}", world.path, "y".repeat(700));
@@ -140,7 +140,7 @@ async fn waiters_that_move_to_a_longer_path_are_not_refused() {
 /// An observer keeps the room of its watch from one leader to the next.
 #[tokio::test]
 async fn observers_in_an_almost_full_session_see_the_next_leader() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let path = format!("{}/{}", world.path, "x".repeat(16_000));
     let election = |session: &Session| Election::new(session, &path).expect("an election");
     let mut observers: Vec<_> = (0..6).map(|_| election(&world.session).observe()).collect();

@@ -9,7 +9,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkE
 use zookeeper_recipes::{Contender, Election, Error, HoldState, Job, JobOutcome, Mutex, MutexGuard, Session};
 
 use crate::family::FAMILY;
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, make_paths, soon};
+use crate::support::{BRIEF, World, make_paths, soon};
 
 /// A name may be as long as a request that creates it: a server takes requests of up to a megabyte.
 const MEGABYTE: usize = 1_000_000;
@@ -30,7 +30,7 @@ fn waiting(session: &Session, path: &str) -> tokio::task::JoinHandle<Result<Mute
 
 #[tokio::test]
 async fn waiter_behind_a_name_of_a_megabyte_looks_now_and_then() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     let name = format!("{}-lock-0000000000", "x".repeat(MEGABYTE));
     let node = format!("{}/{name}", world.path);
@@ -47,7 +47,7 @@ async fn waiter_behind_a_name_of_a_megabyte_looks_now_and_then() {
         () = soon("its looks", looked) => {}
     }
     // The first look is at once, and another may follow it at once.
-    let least = TIMEOUT / 3 * u32::try_from(looks - 2).expect("a small number");
+    let least = BRIEF / 3 * u32::try_from(looks - 2).expect("a small number");
     assert!(began.elapsed() >= least, "{looks} looks within {:?}", began.elapsed());
     world.admin.delete(&node, None).await.expect("deleted");
     let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
@@ -56,7 +56,7 @@ async fn waiter_behind_a_name_of_a_megabyte_looks_now_and_then() {
 
 #[tokio::test]
 async fn long_name_of_a_stranger_takes_no_room_from_our_other_locks() {
-    let world = World::new().await;
+    let world = World::brief().await;
     // Each nearly fills what a session may watch.
     let roots: Vec<_> = (0..3).map(|number| format!("{}/{number}", world.path)).collect();
     make_paths(&world.admin, &roots).await;
@@ -186,7 +186,7 @@ async fn our_guid_in_the_name_of_a_stranger_is_a_stranger() {
 
 #[tokio::test]
 async fn our_guid_in_the_name_of_a_stranger_is_not_taken_for_our_lost_create() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
     world.proxy.on_request(|request| match request.op {
@@ -244,7 +244,7 @@ async fn name_older_than_the_holders_takes_no_lock_from_it_and_keeps_all_others_
 
 #[tokio::test]
 async fn data_of_a_megabyte_in_every_node_is_read_once_a_change() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let big = vec![b'x'; MEGABYTE];
     let guard = world.mutex().lock().await.expect("held");
     // It watches its node from now on.
@@ -315,7 +315,7 @@ async fn node_that_no_session_owns_is_waited_for_until_somebody_deletes_it() {
 
 #[tokio::test]
 async fn node_with_children_cannot_be_broken_and_each_child_costs_a_look() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.make_path().await;
     let node = format!("{}/x-lock--000000001", world.path);
     plant(&world.admin, &node, b"").await;
@@ -344,7 +344,7 @@ async fn node_with_children_cannot_be_broken_and_each_child_costs_a_look() {
 
 #[tokio::test]
 async fn revocations_by_strangers_cost_a_read_each_and_take_no_lock() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let other = world.other_mutex().await;
     let next = tokio::spawn(async move { other.lock().await });

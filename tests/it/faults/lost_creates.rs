@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, MultiLock, Mutex, Semaphore};
 
-use crate::support::{World, connect, hosts, polled, refuse_checks, soon, wait_children};
+use crate::support::{BRIEF, World, connect_for, hosts, polled, refuse_checks, soon, wait_children};
 
 /// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
@@ -194,7 +194,7 @@ fn expire_every_part(request: &Request, answer: &mut Vec<u8>) {
 #[tokio::test]
 async fn check_refused_for_an_expired_session_does_not_renew_trust() {
     let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
-    let session = connect(&proxy.hosts()).await;
+    let session = connect_for(&proxy.hosts(), BRIEF).await;
     let path = format!("/it-{}/lock", uuid::Uuid::new_v4().simple());
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("free");
     proxy.rewrite_answers(expire_every_part);
@@ -289,7 +289,7 @@ async fn double_of_a_hold_that_turns_up_late_is_deleted() {
 /// Of a caller that has left before it was granted.
 #[tokio::test]
 async fn node_of_a_given_up_place_that_the_first_search_misses_is_found_by_the_second() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.reset();
     world.proxy.black_hole_after_request(1);
     let mutex = world.mutex();

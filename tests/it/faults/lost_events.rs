@@ -22,7 +22,7 @@ async fn watched(world: &World, what: impl Fn(&Request) -> bool) {
 
 #[tokio::test]
 async fn waiter_acquires_when_its_predecessor_goes_without_an_event() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -34,7 +34,7 @@ async fn waiter_acquires_when_its_predecessor_goes_without_an_event() {
 
 #[tokio::test]
 async fn hold_whose_node_goes_without_an_event_is_lost() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let lost = guard.lost();
     watched(&world, |_| true).await;
@@ -45,7 +45,7 @@ async fn hold_whose_node_goes_without_an_event_is_lost() {
 /// After a reconnect the node would show whose connection it is.
 #[tokio::test]
 async fn hold_whose_node_goes_without_an_event_before_a_reconnect_is_lost() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let lost = guard.lost();
     watched(&world, |_| true).await;
@@ -57,7 +57,7 @@ async fn hold_whose_node_goes_without_an_event_before_a_reconnect_is_lost() {
 
 #[tokio::test]
 async fn hold_that_may_not_read_its_node_learns_of_its_deletion() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let unreadable = [Acl::new(Permission::DELETE, AuthId::anyone())];
     world.admin.set_acl(&guard.nodes()[0], &unreadable, None).await.expect("denied");
@@ -71,7 +71,7 @@ async fn hold_that_may_not_read_its_node_learns_of_its_deletion() {
 
 #[tokio::test]
 async fn caller_waiting_for_room_gets_a_permit_released_without_an_event() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let semaphore = |session| Semaphore::new(session, &world.path, 1).expect("a semaphore");
     let other = world.other().await;
     let permit = semaphore(&other).acquire().await.expect("free");
@@ -87,7 +87,7 @@ async fn caller_waiting_for_room_gets_a_permit_released_without_an_event() {
 
 #[tokio::test]
 async fn observer_notices_a_leader_that_goes_without_an_event() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let elections = [&world.session, &world.other().await].map(|session| Election::new(session, &world.path));
     let [observed, campaigned] = elections.map(|election| election.expect("an election"));
     let leads = campaigned.campaign().await.expect("leads");
@@ -103,7 +103,7 @@ async fn observer_notices_a_leader_that_goes_without_an_event() {
 /// The node of a released lock may not be deleted, and its session knows that it does not count.
 #[tokio::test]
 async fn waiter_behind_an_undeletable_node_of_its_session_acquires() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     world.make_path().await;
     let [holds, waits] = [world.mutex(), world.mutex()];
     let guard = holds.lock().await.expect("held");

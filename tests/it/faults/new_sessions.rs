@@ -13,11 +13,11 @@ use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, soon, until};
+use crate::support::{BRIEF, World, connect, hosts, soon, until};
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
     let before = world.session.id();
     world.proxy.forget_sessions();
@@ -34,8 +34,8 @@ async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_anothe
 
 #[tokio::test]
 async fn waiter_queues_again_in_the_session_that_it_is_given() {
-    let world = World::new().await;
-    let holder = connect_for(&world.hosts, UNHURRIED).await;
+    let world = World::brief().await;
+    let holder = connect(&world.hosts).await;
     let held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -63,7 +63,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
 /// With connections that are cut again and again, each with a session of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
-    let world = Arc::new(World::new().await);
+    let world = Arc::new(World::brief().await);
     world.make_path().await;
     world.proxy.forget_sessions();
     let ledger = Arc::new(Ledger::new());
@@ -109,7 +109,7 @@ async fn session_ends_where_the_server_closes_the_connection_on_the_question_who
 /// A session without a node, which is asked nothing.
 #[tokio::test]
 async fn session_ends_where_the_server_closes_each_connection_on_which_watches_are_set_again() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     let client = world.session.client().expect("a client");
     let _watcher = client.get_and_watch_data(&world.path).await.expect("a watch");
@@ -131,7 +131,7 @@ fn creates(one: &Request) -> bool {
 
 #[tokio::test]
 async fn create_on_which_the_server_closes_the_connection_fails_after_a_few_tries() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.on_request(|one| if creates(one) { Verdict::Cut } else { Verdict::Forward });
     let error = soon("the error", world.mutex().lock()).await.expect_err("refused");
     assert!(error.to_string().contains("the servers close the connection on that"), "{error}");
@@ -148,7 +148,7 @@ fn has_container(one: &Request) -> bool {
 
 #[tokio::test]
 async fn containers_on_which_the_server_closes_the_connection_are_named_and_can_be_left_out() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.proxy.on_request(|one| if has_container(one) { Verdict::Cut } else { Verdict::Forward });
     let error = soon("the error", world.mutex().lock()).await.expect_err("refused");
     assert!(error.to_string().contains("see Options::with_parents"), "{error}");
@@ -169,7 +169,7 @@ async fn containers_on_which_the_server_closes_the_connection_are_named_and_can_
 #[tokio::test]
 async fn session_and_its_hold_live_on_over_a_reconnect() {
     // Long enough for a machine that stalls.
-    let world = World::at(&hosts(), 4 * TIMEOUT).await;
+    let world = World::at(&hosts(), 4 * BRIEF).await;
     let (guard, before) = (world.mutex().lock().await.expect("held"), world.session.id());
     world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
@@ -180,10 +180,10 @@ async fn session_and_its_hold_live_on_over_a_reconnect() {
     let known = trusted_until();
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
-    let mut beat = interval(TIMEOUT / 30);
+    let mut beat = interval(BRIEF / 30);
     soon("longer trust", async {
         // A second more than an inexact comparison could show.
-        while trusted_until() < known + TIMEOUT / 3 {
+        while trusted_until() < known + BRIEF / 3 {
             assert!(guard.state().ended().is_none(), "{:?}", guard.state());
             beat.tick().await;
         }
@@ -224,7 +224,7 @@ async fn node_that_another_session_owns_is_not_taken_for_a_grant() {
 /// The node is of the session before. Its connection was asked for when nobody knew of the node.
 #[tokio::test]
 async fn lock_whose_create_was_answered_before_the_reconnect_is_not_held_in_the_session_before() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     let before = world.session.id();
     let mutex = world.mutex();

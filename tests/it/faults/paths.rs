@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Servers, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, remove_path, soon, tree};
+use crate::support::{BRIEF, TIMEOUT, World, connect, remove_path, soon, tree};
 
 #[tokio::test]
 async fn invalid_paths_are_refused_and_nothing_is_sent() {
@@ -298,13 +298,13 @@ async fn delete_parents(world: &World) -> bool {
 /// Deletes the parents just before the k-th request, for every k.
 #[tokio::test]
 async fn parents_may_be_deleted_between_any_two_requests() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let attempts = [("lock", false, 4), ("lock", true, 5), ("try_lock", false, 4), ("try_lock", true, 4)];
     for (attempt, is_new, least) in attempts {
         for k in 1.. {
             delete_parents(&world).await;
             // A session that has not seen the path lists it with its create. One that has counts.
-            let new = if is_new { Some(connect_for(&world.proxy.hosts(), UNHURRIED).await) } else { None };
+            let new = if is_new { Some(connect(&world.proxy.hosts()).await) } else { None };
             world.proxy.reset();
             world.proxy.on_request(move |request| match request.number == k {
                 true => Verdict::Hold,
@@ -417,7 +417,7 @@ async fn connect_times_out_when_the_chroot_check_is_not_answered() {
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
     let hosts = format!("{}/chroot", world.proxy.hosts());
-    let servers = Servers::new(&hosts).with_session_timeout(TIMEOUT);
+    let servers = Servers::new(&hosts).with_session_timeout(BRIEF);
     let error = soon("an end", Session::connect(servers)).await.expect_err("nobody answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }

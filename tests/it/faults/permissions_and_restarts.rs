@@ -8,12 +8,12 @@ use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, Observer, Options, Semaphore, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{
-    PATIENCE, TIMEOUT, UNHURRIED, World, admin_client, children, connect_for, soon, until, wait_children,
+    BRIEF, PATIENCE, TIMEOUT, World, admin_client, children, connect, connect_for, soon, until, wait_children,
 };
 use crate::warnings::Warnings;
 
@@ -113,9 +113,9 @@ async fn credentials_of_the_connector_open_protected_nodes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
     let mut server = Server::start().await.expect("a server");
-    let session = connect_for(&server.hosts(), TIMEOUT * 3).await;
-    let other = connect_for(&server.hosts(), TIMEOUT * 3).await;
-    let admin = Client::connect(&server.hosts()).await.expect("connects");
+    let session = connect_for(&server.hosts(), BRIEF * 3).await;
+    let other = connect_for(&server.hosts(), BRIEF * 3).await;
+    let admin = admin_client(&server.hosts()).await;
     let (ledger, path) = (Ledger::new(), "/weather");
     let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
     let entry = ledger.enter("the first", guard.fencing_token().get());
@@ -141,7 +141,7 @@ async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
     }
     ledger.assert_clean();
     assert_eq!(ledger.grants().len(), 21);
-    let admin = Client::connect(&server.hosts()).await.expect("connects");
+    let admin = admin_client(&server.hosts()).await;
     wait_children(&admin, path, 0).await;
     session.close().await.expect("closed");
     other.close().await.expect("closed");
@@ -153,7 +153,7 @@ async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
 async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
     let mut server = Server::start().await.expect("a server");
     let before = FAMILY.iter().map(async |kin| {
-        let mut world = World::at(&server.hosts(), TIMEOUT).await;
+        let mut world = World::at(&server.hosts(), BRIEF).await;
         world.path = format!("/{}", kin.name.replace(' ', "-"));
         let lock = kin.lock(&world.session, &world.path);
         let (guard, waiting) = loop {
@@ -192,7 +192,7 @@ async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
 async fn election_continues_on_servers_that_restart_empty() {
     let mut server = Server::start().await.expect("a server");
     let (stands, looks) =
-        (connect_for(&server.hosts(), 2 * TIMEOUT).await, connect_for(&server.hosts(), 2 * TIMEOUT).await);
+        (connect_for(&server.hosts(), 2 * BRIEF).await, connect_for(&server.hosts(), 2 * BRIEF).await);
     let election = |session: &Session| Election::new(session, "/leader").expect("an election");
     let (standing, mut observer) = (election(&stands), election(&looks).observe());
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
@@ -236,7 +236,7 @@ async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
 #[tokio::test]
 async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() {
     let server = Server::builder().property("jute.maxbuffer", "4096").start().await.expect("a server");
-    let world = World::at(&server.hosts(), UNHURRIED).await;
+    let world = World::at(&server.hosts(), TIMEOUT).await;
     let bystander = world.mutex().lock().await.expect("held");
     let semaphore = Semaphore::new(&world.session, &format!("{}-permits", world.path), 40).expect("a semaphore");
     soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
@@ -273,7 +273,7 @@ async fn nodes_that_may_not_be_deleted_fill_the_session() {
 /// DELETE is missing while a guard and a waiter are dropped. The right comes back, and nobody asks for their nodes.
 #[tokio::test]
 async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
@@ -292,7 +292,7 @@ async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
 
 #[tokio::test]
 async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_session() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
     let client = world.session.client().expect("a client");
     let attached = Session::attach(client).expect("in a runtime");
@@ -307,7 +307,7 @@ async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_se
 /// What is logged of a waiter that has waited for long behind the node of another session.
 async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
     // The holder has nothing to fear from a machine that stalls: the time to wait is in timeouts of the waiter.
-    let holder = connect_for(&world.hosts, UNHURRIED).await;
+    let holder = connect(&world.hosts).await;
     let _held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
     let warnings = Warnings::new();
     let _listening = warnings.listen();
@@ -318,10 +318,9 @@ async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
             next_look().await;
         }
     };
-    // Ten session timeouts, and two fallback polls.
     tokio::select! {
         _ = waiter => panic!("it is held"),
-        logged = tokio::time::timeout(4 * PATIENCE, logged) => logged.expect("logged in time"),
+        logged = tokio::time::timeout(PATIENCE, logged) => logged.expect("logged in time"),
     }
     warnings.with("node")
 }
@@ -329,14 +328,14 @@ async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
 /// The node may have outlived its session.
 #[tokio::test]
 async fn long_wait_behind_one_node_is_logged() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let logged = logged_of_a_long_wait(&world).await;
     assert!(logged.len() == 1 && logged[0].contains("has waited behind the same node"), "{logged:?}");
 }
 
 #[tokio::test]
 async fn wait_behind_a_node_that_only_this_server_has_is_logged() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let path = world.path.clone();
     // The quorum does not find the node.
     world.proxy.rewrite_answers(move |request, answer| {

@@ -50,7 +50,7 @@ fn action(error: Error) -> &'static str {
 
 #[tokio::test]
 async fn lock_fails_where_every_create_is_throttled() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.reset();
     throttle(&world.proxy, creates);
     let error = soon("an error", world.mutex().lock()).await.expect_err("no node is known");
@@ -61,7 +61,7 @@ async fn lock_fails_where_every_create_is_throttled() {
 
 #[tokio::test]
 async fn lock_fails_where_everything_is_throttled_and_leaves_no_node_behind() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.leave_out(|_| false);
     throttle(&world.proxy, |_| true);
     let error = soon("an error", world.mutex().lock()).await.expect_err("no node is known");
@@ -74,7 +74,7 @@ async fn lock_fails_where_everything_is_throttled_and_leaves_no_node_behind() {
 
 #[tokio::test]
 async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let path = format!("{}/member", world.path);
     let node = world.session.keep_node(&path, b"").expect("a valid path");
     soon("the node", node.created()).await.expect("created");
@@ -102,7 +102,7 @@ async fn lock_fails_where_every_listing_is_throttled() {
 
 #[tokio::test]
 async fn request_of_a_user_returns_that_it_is_throttled() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::GetData);
     let path = world.path.as_str();
@@ -113,7 +113,7 @@ async fn request_of_a_user_returns_that_it_is_throttled() {
 
 #[tokio::test]
 async fn lock_is_granted_once_throttling_is_over() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.proxy.reset();
     throttle(&world.proxy, creates);
     let mutex = world.mutex();
@@ -127,7 +127,7 @@ async fn lock_is_granted_once_throttling_is_over() {
 
 #[tokio::test]
 async fn release_goes_on_until_throttling_is_over() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::Delete);
@@ -141,7 +141,7 @@ async fn release_goes_on_until_throttling_is_over() {
 
 #[tokio::test]
 async fn hold_watches_its_node_once_throttling_is_over() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::GetData);
@@ -156,7 +156,7 @@ async fn hold_watches_its_node_once_throttling_is_over() {
 /// It is asked for again, and a server that throttles is no reason to give a session up.
 #[tokio::test]
 async fn hold_survives_a_reconnect_on_which_the_listing_of_its_nodes_is_throttled() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let guard = world.mutex().lock().await.expect("held");
     let session = world.session.id();
     throttle(&world.proxy, |request| request.op == Op::GetEphemerals);

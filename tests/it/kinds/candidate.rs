@@ -16,7 +16,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Per
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, polled, remove_path, soon};
+use crate::support::{BRIEF, PATIENCE, World, children, connect, connect_for, hosts, polled, remove_path, soon};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -107,7 +107,7 @@ fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
     let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
     let proxy = other.block_on(Proxy::start(&hosts())).expect("a proxy");
     let candidate = blocked.block_on(async {
-        let (candidate, mut steps) = run(&connect(&proxy.hosts()).await, &path);
+        let (candidate, mut steps) = run(&connect_for(&proxy.hosts(), BRIEF).await, &path);
         leads(&mut steps).await;
         candidate
     });
@@ -264,7 +264,7 @@ async fn term_that_goes_on_after_a_stop_is_cut_off_by_the_drop() {
         pending()
     });
     stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
-    assert!(tokio::time::timeout(TIMEOUT / 10, candidate.stop()).await.is_err(), "the term does not end");
+    assert!(tokio::time::timeout(BRIEF / 10, candidate.stop()).await.is_err(), "the term does not end");
     drop(candidate);
     world.wait_empty().await;
     assert_eq!(terms.load(Ordering::Acquire), 1);

@@ -19,7 +19,7 @@ use zookeeper_recipes::{
 };
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{LASTING, TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon, until};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -81,7 +81,7 @@ async fn leader_whose_session_is_killed_is_followed_by_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leader_that_is_cut_off_learns_of_its_loss_before_the_next_one_leads() {
     for close in [true, false] {
-        let world = World::new().await;
+        let world = World::brief().await;
         let ledger = Ledger::new();
         let term = election(&world.session, &world.path, "first").campaign().await.expect("leads");
         let entry = ledger.enter("first", term.fencing_token().get());
@@ -192,7 +192,7 @@ async fn proclaiming_after_the_loss_returns_lost() {
 
 #[tokio::test]
 async fn proclaiming_without_an_answer_ends_with_the_loss() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let term = election(&world.session, &world.path, "here").campaign().await.expect("leads");
     world.proxy.black_hole();
     let error = soon("an answer", term.proclaim("late")).await.expect_err("no answer");
@@ -229,7 +229,7 @@ async fn proclaiming_survives_a_cut_at_any_frame() {
 
 #[tokio::test]
 async fn try_campaign_leads_only_if_there_is_no_other_candidate() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (first, other) = (election(&world.session, &world.path, "first"), candidate(&world, "other").await);
     let term = first.try_campaign().await.expect("asked").expect("no other candidate");
     assert!(other.try_campaign().await.expect("asked").is_none());
@@ -343,7 +343,7 @@ async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
 async fn candidate_campaigns_again_at_once_after_its_leadership_was_broken() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (begins, mut begun) = unbounded_channel();
     let candidate = election(&world.session, &world.path, "here").run(move |term| {
         begins.send(term.fencing_token()).expect("received");
@@ -356,7 +356,7 @@ async fn candidate_campaigns_again_at_once_after_its_leadership_was_broken() {
         begun.recv().await.expect("leads");
     };
     // Before that eighth.
-    tokio::time::timeout(UNHURRIED / 10, led).await.expect("the loss was noticed late");
+    tokio::time::timeout(at_most(TIMEOUT / 10), led).await.expect("the loss was noticed late");
     drop(candidate);
     world.wait_empty().await;
 }
@@ -653,7 +653,7 @@ async fn observation_dropped_at_any_poll_loses_no_change() {
         assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "dropped at poll {polls}");
         // Nor is a change returned twice.
         for _ in 0..2 {
-            let early = tokio::time::timeout(TIMEOUT / 50, polled(polls, observer.changed())).await;
+            let early = tokio::time::timeout(BRIEF / 50, polled(polls, observer.changed())).await;
             assert!(matches!(early, Ok(None) | Err(_)), "nothing changed: {early:?}");
         }
         // The same while it waits: the change comes before the drop.
@@ -808,7 +808,7 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     let next = candidate(&world, "next").await;
     let next = tokio::spawn(async move { next.campaign().await });
     world.wait_children(2).await;
-    let (crowd, watchers) = (World::at(&hosts(), UNHURRIED).await, World::at(&hosts(), UNHURRIED).await);
+    let (crowd, watchers) = (World::new().await, World::new().await);
     let mut candidates = Vec::new();
     for count in 0..20 {
         let standing = election(&crowd.session, &world.path, "crowd");
@@ -867,14 +867,14 @@ async fn observer_in_a_closed_session_returns_closed() {
 /// As after a `select!` that has seen the signal to stop.
 #[tokio::test]
 async fn close_is_not_held_up_by_an_observer_that_nobody_polls() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let _leader = candidate(&world, "0").await.campaign().await.expect("leads");
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert!(changed(&mut observer).await.is_some());
     let mut next = Box::pin(observer.changed());
     assert!(polled(3, &mut next).await.is_none());
     // Not as long as a close may take whose session nobody ends.
-    let closed = tokio::time::timeout(LASTING / 2, world.session.close()).await;
+    let closed = tokio::time::timeout(at_most(TIMEOUT / 6), world.session.close()).await;
     assert_eq!(closed, Ok(Ok(())));
     drop(next);
 }
@@ -882,7 +882,7 @@ async fn close_is_not_held_up_by_an_observer_that_nobody_polls() {
 /// As in a `select!` with a timer, whose branch asks.
 #[tokio::test]
 async fn observer_that_was_asked_whether_it_is_stale_still_sees_the_event() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let leader = candidate(&world, "0").await.campaign().await.expect("leads");
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert!(soon("a leader", observer.next()).await.is_some());
@@ -897,6 +897,6 @@ async fn observer_that_was_asked_whether_it_is_stale_still_sees_the_event() {
     }
     leader.resign().await.expect("resigned");
     until("an event", || observer.is_stale()).await;
-    let next = tokio::time::timeout(LASTING / 2, observer.next()).await.expect("the event was not lost");
+    let next = tokio::time::timeout(at_most(TIMEOUT / 6), observer.next()).await.expect("the event was not lost");
     assert!(matches!(next, Some(Ok(None))), "{next:?}");
 }

@@ -1,6 +1,6 @@
 //! Places in the queue as values: their position, and what happens when a place is kept, dropped or awaited.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, Held, Kin, Queued};
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon};
+use crate::support::{BRIEF, World, pass, polled, soon};
 
 /// The recipes with places: all but the reentrant mutex, whose calls share one.
 fn with_places() -> impl Iterator<Item = &'static Kin> {
@@ -231,15 +231,15 @@ async fn place_keeps_its_turn_until_it_is_awaited() {
 /// Nothing renews the trust in a session without holds.
 #[tokio::test]
 async fn place_awaited_late_becomes_a_trusted_hold() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let waiting = world.mutex().enqueue().await.expect("queued");
     ahead.release().await.expect("released");
-    let _ = tokio::time::timeout(TIMEOUT * 3 / 2, pending::<()>()).await;
+    pass(BRIEF * 3 / 2).await;
     let guard = soon("its turn", waiting).await.expect("held");
     assert_eq!(guard.state(), HoldState::Held);
     // It would be T/3 and more on a machine that does not stall.
-    assert!(guard.valid_for() > TIMEOUT / 8, "trusted for {:?}", guard.valid_for());
+    assert!(guard.valid_for() > BRIEF / 8, "trusted for {:?}", guard.valid_for());
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
@@ -277,7 +277,7 @@ async fn place_whose_session_ends_queues_again_in_the_next() {
 #[tokio::test]
 async fn hold_lost_before_it_was_awaited_reports_its_loss() {
     // After an eighth of the timeout, the place would be confirmed before it is a hold.
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let waiting = world.mutex().enqueue().await.expect("queued");
     let node = world.wait_children(1).await.remove(0);
     world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
@@ -311,7 +311,7 @@ async fn hold_whose_session_ended_before_it_was_awaited_is_acquired_again() {
 
 #[tokio::test]
 async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_later_contenders() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mut waiting = world.mutex().enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 0);
     let bystander = bystander(&world, Options::new()).await;
@@ -345,7 +345,7 @@ async fn hold_whose_session_was_closed_before_it_was_awaited_returns_closed() {
 #[tokio::test]
 async fn limit_of_a_hold_begins_when_it_is_awaited() {
     let world = World::new().await;
-    let options = Options::new().with_max_hold(TIMEOUT / 10);
+    let options = Options::new().with_max_hold(BRIEF / 10);
     let mutex = Mutex::with_options(&world.session, &world.path, options.clone()).expect("a mutex");
     let waiting = mutex.enqueue().await.expect("queued");
     assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::MaxHold);

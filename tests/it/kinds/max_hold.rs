@@ -9,7 +9,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, turn};
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{TIMEOUT, World, at_most, hosts, soon};
 
 /// A limit that a test waits for.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -24,7 +24,7 @@ fn limited(limit: Duration) -> Options {
 #[tokio::test]
 async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
     let all = FAMILY.iter().map(async |kin| {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
         let rival = kin.rival(&world.other().await, &world.path);
         let before = Instant::now();
@@ -32,7 +32,7 @@ async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
         let (lost, changed) = (guard.lost(), guard.changed());
         let waiting = tokio::spawn(async move { rival.hold().await });
         // Without the limit, the hold would look at its state for the first time when its trust is renewed.
-        let lost = tokio::time::timeout(UNHURRIED / 6, lost).await;
+        let lost = tokio::time::timeout(at_most(TIMEOUT / 6), lost).await;
         assert_eq!(lost.expect("noticed by a timer of its own"), Loss::MaxHold, "{}", kin.name);
         assert!(before.elapsed() >= LIMIT, "{}: for {:?}", kin.name, before.elapsed());
         assert_eq!(changed.await, HoldState::Lost(Loss::MaxHold), "{}", kin.name);
@@ -171,7 +171,7 @@ async fn limit_does_not_include_the_wait() {
 
 #[tokio::test]
 async fn locking_again_does_not_prolong_the_hold() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = ReentrantMutex::with_options(&world.session, &world.path, limited(AMPLE)).expect("a mutex");
     let owner = Owner::new();
     let outer = mutex.lock(&owner).await.expect("held");
@@ -196,7 +196,7 @@ async fn locking_again_does_not_prolong_the_hold() {
 
 #[tokio::test]
 async fn downgraded_writer_keeps_its_limit() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let lock = RwLock::with_options(&world.session, &world.path, limited(AMPLE)).expect("a lock");
     let writing = lock.write().await.expect("held");
     let lost = writing.lost();

@@ -10,7 +10,7 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Member, MemberChanges, Members, Membership, Session, SessionState};
 
-use crate::support::{PATIENCE, TIMEOUT, World, polled, slow_looks, soon, until};
+use crate::support::{BRIEF, PATIENCE, World, at_most, polled, slow_looks, soon, until};
 
 /// Longer than a test.
 const LONG: Duration = Duration::from_secs(600);
@@ -37,7 +37,9 @@ fn names(members: &[Member]) -> Vec<&str> {
 
 /// Fails the test if this has to wait for a look without an event, which comes after 20 s.
 async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(15), future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+    tokio::time::timeout(at_most(Duration::from_secs(15)), future)
+        .await
+        .unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
 async fn changed(changes: &mut MemberChanges) -> Vec<Member> {
@@ -94,7 +96,7 @@ async fn members_are_seen_by_all_with_name_and_data_until_they_leave() {
 
 #[tokio::test]
 async fn change_costs_one_listing_and_a_read_of_what_is_new_for_all_subscribers() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (_others, joined) = fleet(&world, 40).await;
     let observing = group(&world, &world.session);
     let began = Instant::now();
@@ -126,7 +128,7 @@ async fn change_costs_one_listing_and_a_read_of_what_is_new_for_all_subscribers(
 
 #[tokio::test]
 async fn very_many_members_are_read_in_few_requests() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let paths: Vec<_> = (0..600).map(|number| format!("{}/host-{number:03}", world.path)).collect();
     let created = join_all(paths.iter().map(|path| world.admin.create(path, path.as_bytes(), &ephemeral))).await;
@@ -141,8 +143,8 @@ async fn very_many_members_are_read_in_few_requests() {
 /// The nodes of all go with one session, in one transaction.
 #[tokio::test]
 async fn end_of_a_process_with_many_members_is_one_change_for_the_others() {
-    let world = World::calm().await;
-    let lost = World::calm().await;
+    let world = World::with_path().await;
+    let lost = World::with_path().await;
     let members = Members::new(&lost.session, &world.path).expect("a valid path");
     let many: Vec<_> = (0..20).map(|number| format!("host-{number}")).collect();
     let joined = join_all(many.iter().map(|name| join(&members, name))).await;
@@ -199,7 +201,7 @@ async fn two_memberships_of_one_session_never_share_a_name() {
 /// The answers to the creates of both are lost, so neither knows whose the node is.
 #[tokio::test]
 async fn two_memberships_whose_creates_were_lost_never_share_a_node() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let members = group(&world, &world.session);
     let _first = join(&members, "first").await;
     world.proxy.reset();
@@ -222,7 +224,7 @@ async fn two_memberships_whose_creates_were_lost_never_share_a_node() {
 
 #[tokio::test]
 async fn name_of_a_crashed_process_is_free_when_its_session_has_ended() {
-    let (world, crashed) = (World::new().await, World::new().await);
+    let (world, crashed) = (World::new().await, World::brief().await);
     let last = Members::new(&crashed.session, &world.path).expect("a valid path");
     let _lost = join(&last, "orders-0").await;
     crashed.proxy.refuse();
@@ -293,7 +295,7 @@ async fn member_that_has_gone_is_removed_after_the_grace_and_not_before() {
 /// Its grace ends while nobody answers, and then it is back.
 #[tokio::test]
 async fn nobody_is_removed_by_a_clock_alone() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (others, mut joined) = fleet(&world, 2).await;
     let grace = Duration::from_millis(500);
     let graced = group(&world, &world.session).with_grace(grace);
@@ -317,7 +319,7 @@ async fn nobody_is_removed_by_a_clock_alone() {
 
 #[tokio::test]
 async fn change_of_data_is_a_change_of_the_set_and_no_rejoin() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (_others, joined) = fleet(&world, 10).await;
     let mut changes = group(&world, &world.session).changes();
     let before = soon("all", changes.wait_for(|members| members.len() == 10)).await.expect("seen");
@@ -337,8 +339,8 @@ async fn change_of_data_is_a_change_of_the_set_and_no_rejoin() {
 
 #[tokio::test]
 async fn data_that_changes_all_the_time_is_written_and_read_five_times_a_second() {
-    let world = World::calm().await;
-    let writing = World::calm().await;
+    let world = World::with_path().await;
+    let writing = World::with_path().await;
     let members = Members::new(&writing.session, &world.path).expect("a valid path");
     let member = join(&members, "orders-0").await;
     let mut changes = group(&world, &world.session).changes();
@@ -362,7 +364,7 @@ async fn data_that_changes_all_the_time_is_written_and_read_five_times_a_second(
 
 #[tokio::test]
 async fn members_that_flap_cost_few_looks() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mut changes = group(&world, &world.session).changes();
     assert_eq!(changed(&mut changes).await, []);
     world.proxy.reset();
@@ -384,7 +386,7 @@ async fn members_that_flap_cost_few_looks() {
 
 #[tokio::test]
 async fn change_whose_event_is_never_sent_is_seen_by_a_slow_look() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (others, joined) = fleet(&world, 2).await;
     let mut changes = group(&world, &world.session).changes();
     has(&mut changes, &["host-000", "host-001"]).await;
@@ -421,7 +423,7 @@ async fn set_is_right_after_an_outage_and_stale_meanwhile() {
 
 #[tokio::test]
 async fn members_join_again_after_all_servers_were_silent() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let members = group(&world, &world.session);
     let mine = join(&members, "orders-0").await;
     let (mut changes, generation) = (members.changes(), mine.generation());
@@ -506,7 +508,7 @@ async fn refused_look_is_an_error_once_and_put_right() {
 
 #[tokio::test]
 async fn refused_join_is_an_error() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     set_acl(&world.admin, &world.path, Permission::READ | Permission::ADMIN).await;
     let members = group(&world, &world.session);
@@ -558,7 +560,7 @@ async fn changes_end_with_the_session_and_members_leave() {
 /// No lost answer makes a member take its own node for another one's, or leaves it behind.
 #[tokio::test]
 async fn member_joins_changes_and_leaves_through_a_cut_at_each_request() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let cuts = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
     for at in 1..9 {
         for (kind, cut) in cuts.iter().enumerate() {
@@ -586,7 +588,7 @@ async fn member_joins_changes_and_leaves_through_a_cut_at_each_request() {
 /// The task ends with the last subscriber, so nothing is sent.
 #[tokio::test]
 async fn nobody_looks_without_a_subscriber() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (others, _joined) = fleet(&world, 1).await;
     let members = group(&world, &world.session);
     let (mut first, second) = (members.changes(), members.changes());
@@ -642,13 +644,13 @@ async fn all_see_the_set_of_the_servers_soon_after_the_last_fault() {
         let seen = soon("the same set", changes.wait_for(|members| members == servers)).await.expect("seen");
         assert_eq!(seen, servers);
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < at_most(Duration::from_secs(1)), "{:?}", began.elapsed());
 }
 
 /// The servers keep the session, and answer no request for longer than its timeout.
 #[tokio::test]
 async fn member_that_was_dropped_while_servers_were_slow_leaves_when_they_answer_again() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let members = group(&world, &world.session);
     let mut changes = group(&world, &world.other().await).changes();
     let (mine, other) = (join(&members, "orders-0").await, join(&members, "orders-1").await);
@@ -671,7 +673,7 @@ async fn member_that_was_dropped_while_servers_were_slow_leaves_when_they_answer
 #[tokio::test]
 async fn group_works_with_local_servers() {
     let session = Session::local().await.expect("servers");
-    let other = session.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects");
+    let other = session.another_with(|servers| servers.with_session_timeout(BRIEF)).await.expect("connects");
     let [here, there] =
         [&session, &other].map(|session: &LocalSession| Members::new(session, "/members").expect("valid"));
     let mut changes = here.changes();

@@ -83,7 +83,7 @@ async fn lost_hold_is_logged_once_and_a_released_one_is_not() {
 async fn holds_of_a_session_that_are_lost_together_are_one_warning() {
     const HOLDS: usize = 20;
     for (expires, loss, cause) in [(true, Loss::Expired, "expired"), (false, Loss::TrustEnded, "trust_ended")] {
-        let world = World::new().await;
+        let world = World::brief().await;
         let id = world.session.id();
         let warnings = Warnings::new();
         let _listening = warnings.listen();

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{UNHURRIED, World, children, connect_for, hosts, make_paths, soon, tree, wait_children};
+use crate::support::{World, at_most, children, connect, hosts, make_paths, soon, tree, wait_children};
 
 /// How long several tasks lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ async fn random_subsets_in_random_order_never_deadlock() {
     let ledgers: HashMap<_, _> = paths(&world, &NAMES).into_iter().map(|path| (path, Ledger::new())).collect();
     let until = Instant::now() + LONG;
     let workers = (0..8).map(async |worker| {
-        let session = connect_for(&hosts(), UNHURRIED).await;
+        let session = connect(&hosts()).await;
         let mut random = Rng::with_seed(worker);
         let mut holds = 0;
         while Instant::now() < until {
@@ -203,7 +203,7 @@ async fn multi_lock_and_caller_that_locks_one_by_one_wait_for_each_other() {
 
 #[tokio::test]
 async fn time_limit_covers_all_members_together() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let other = world.other().await;
     let mut held = Vec::new();
     for path in paths(&world, &["a", "b", "c"]) {
@@ -211,8 +211,8 @@ async fn time_limit_covers_all_members_together() {
     }
     let limit = Duration::from_secs(1);
     let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
-    // One limit, not three: the timers are of one runtime, and the call is polled first, so a stall makes no difference.
-    let tried = tokio::time::timeout(2 * limit, lock.try_lock_for(limit)).await.expect("one limit");
+    // One limit, not three.
+    let tried = tokio::time::timeout(at_most(2 * limit), lock.try_lock_for(limit)).await.expect("one limit");
     assert!(tried.expect("asked").is_none(), "all are held");
     for path in paths(&world, &["a", "b", "c"]) {
         wait_children(&world.admin, &path, 1).await;
@@ -223,7 +223,7 @@ async fn time_limit_covers_all_members_together() {
 
 #[tokio::test]
 async fn member_lost_just_before_the_others_are_free_makes_it_queue_again_in_all() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let other = Mutex::new(&world.other().await, &b).expect("a lock");
     let held = other.lock().await.expect("held");
@@ -308,7 +308,7 @@ async fn make_b_restricted(world: &World, permission: Permission) -> MultiLock {
 
 #[tokio::test]
 async fn member_that_may_not_be_created_leaves_nothing_of_the_others() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let lock = make_b_restricted(&world, Permission::READ).await;
     let limit = Duration::from_secs(30);
     let refused = &paths(&world, &["b"])[0];
@@ -328,7 +328,7 @@ async fn member_that_may_not_be_created_leaves_nothing_of_the_others() {
 #[tokio::test]
 async fn member_that_may_not_be_deleted_leaves_nothing_of_the_others() {
     for release in [true, false] {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let lock = make_b_restricted(&world, Permission::READ | Permission::CREATE).await;
         let guard = soon("all", lock.lock()).await.expect("held");
         if release {
@@ -350,7 +350,7 @@ async fn member_that_may_not_be_deleted_leaves_nothing_of_the_others() {
 
 #[tokio::test]
 async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let all: Vec<_> = (0..50).map(|member| format!("{}/{member}", world.path)).collect();
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let guard = lock.lock().await.expect("held");
@@ -372,7 +372,7 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
 /// Each of them follows its predecessor in all queues.
 #[tokio::test]
 async fn three_tasks_of_a_session_take_a_thousand_locks_in_turn() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let all: Vec<_> = (0..1_000).map(|member| format!("{}/{member}", world.path)).collect();
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let turns = (0..3).map(|_| async { lock.lock().await?.release().await });
@@ -381,7 +381,7 @@ async fn three_tasks_of_a_session_take_a_thousand_locks_in_turn() {
 
 #[tokio::test]
 async fn large_request_that_always_closes_the_connection_fails_in_the_end() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let bystander = world.mutex().lock().await.expect("held");
     // As a server does whose jute.maxbuffer is smaller than the request.
     let too_large = |request: &Request| request.op == Op::Multi && request.parts.len() > 100;
@@ -410,9 +410,9 @@ async fn lost_connection_under_many_listings_costs_one_pause() {
     const MANY: usize = 1_000;
     /// What the library waits for after a lost request.
     const PAUSE: Duration = Duration::from_millis(20);
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let all: Vec<_> = (0..MANY).map(|member| format!("{}/{member}", world.path)).collect();
-    let other = connect_for(&hosts(), UNHURRIED).await;
+    let other = connect(&hosts()).await;
     let ahead = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let waiting = tokio::spawn(async move { lock.lock().await });

@@ -8,7 +8,7 @@ use testbed::ledger::Ledger;
 use tokio::sync::mpsc;
 use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, ReentrantMutexGuard};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon, wait_children};
+use crate::support::{BRIEF, World, polled, soon, wait_children};
 
 /// Longer than any undelayed call takes, on a busy machine, too.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ async fn until_queued<T>(world: &World, count: usize, call: impl Future<Output =
 
 #[tokio::test]
 async fn owner_locks_ten_times_without_another_request() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let mut guards = vec![mutex.lock(&owner).await.expect("held")];
     world.proxy.reset();
@@ -77,7 +77,7 @@ async fn guards_may_be_released_in_any_order() {
 
 #[tokio::test]
 async fn another_owner_waits_for_the_last_guard() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (here, there) = (mutex(&world), other_mutex(&world).await);
     for next in [&here, &there] {
         let (owner, other) = (Owner::new(), Owner::new());
@@ -160,7 +160,7 @@ async fn owners_in_two_branches_of_one_task_exclude_each_other() {
 
 #[tokio::test]
 async fn calls_of_one_owner_share_a_place() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let (mut first, mut second) = (pin!(mutex.lock(&owner)), pin!(mutex.lock(&owner)));
@@ -325,7 +325,7 @@ async fn calls_all_dropped_at_any_poll_leave_nothing() {
 
 #[tokio::test]
 async fn try_of_an_owner_that_waits_elsewhere_returns_none() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let mut waiting = pin!(mutex.lock(&owner));
@@ -368,7 +368,7 @@ async fn try_that_is_under_way_is_shared() {
 
 #[tokio::test]
 async fn lock_that_shares_a_try_waits_on_without_an_answer() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     world.proxy.black_hole();
@@ -381,7 +381,7 @@ async fn lock_that_shares_a_try_waits_on_without_an_answer() {
     assert!(futures_util::poll!(waiting.as_mut()).is_pending());
     let waiting = tokio::spawn(waiting);
     let error = soon("an answer", tried).await.expect_err("no answer");
-    assert!(matches!(error, Error::Unavailable { after, .. } if after == TIMEOUT), "{error:?}");
+    assert!(matches!(error, Error::Unavailable { after, .. } if after == BRIEF), "{error:?}");
     world.proxy.heal();
     let guard = soon("the servers", waiting).await.expect("no panic").expect("a lost connection is no error");
     guard.release().await.expect("released");
@@ -390,7 +390,7 @@ async fn lock_that_shares_a_try_waits_on_without_an_answer() {
 
 #[tokio::test]
 async fn time_limit_returns_none_only_if_a_contender_was_seen() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let guard = mutex.try_lock_for(&owner, Duration::MAX).await.expect("asked").expect("free");
     guard.release().await.expect("released");

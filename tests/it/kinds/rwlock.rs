@@ -9,7 +9,7 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -38,7 +38,7 @@ async fn readers_share_and_exclude_writers() {
 
 #[tokio::test]
 async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let writing = other(&world).await.write().await.expect("held");
     let lock = rwlock(&world);
     let readers: Vec<_> = (0..20)
@@ -72,7 +72,7 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
 async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_session_once() {
     const READERS: usize = 100;
     // A machine that stalls for a quarter of it makes each reader prove its session.
-    let timeout = 3 * TIMEOUT;
+    let timeout = 3 * BRIEF;
     let world = World::at(&hosts(), timeout).await;
     let writing = other(&world).await.write().await.expect("held");
     let lock = rwlock(&world);
@@ -156,7 +156,7 @@ async fn downgrade_admits_readers_and_excludes_the_queued_writer() {
     assert!(futures_util::poll!(&mut writer).is_pending(), "two readers hold");
     reader.release().await.expect("released");
     // Long enough for it to watch its own node.
-    let early = tokio::time::timeout(TIMEOUT / 2, lost).await;
+    let early = tokio::time::timeout(BRIEF / 2, lost).await;
     assert!(early.is_err(), "the change of the node is no loss");
     assert!(futures_util::poll!(&mut writer).is_pending(), "one reader holds");
     reading.release().await.expect("released");
@@ -182,7 +182,7 @@ async fn loss_of_a_downgraded_hold_reaches_earlier_listeners() {
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
 async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     let lost = writing.lost();
     // The listener makes it watch the writer's node.
@@ -190,7 +190,7 @@ async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
     let reading = writing.downgrade().await.expect("a reader");
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
     // Before that eighth.
-    let loss = tokio::time::timeout(UNHURRIED / 10, lost).await.expect("the loss was noticed late");
+    let loss = tokio::time::timeout(at_most(TIMEOUT / 10), lost).await.expect("the loss was noticed late");
     assert_eq!(loss, Loss::Deleted);
     world.wait_empty().await;
 }
@@ -236,7 +236,7 @@ async fn downgrade_dropped_at_any_poll_releases_the_lock() {
         let lost = writing.lost();
         let done = soon("polls", polled(polls, writing.downgrade())).await.is_some();
         world.wait_empty().await;
-        assert!(tokio::time::timeout(TIMEOUT / 100, lost).await.is_err(), "it was released, not lost");
+        assert!(tokio::time::timeout(BRIEF / 100, lost).await.is_err(), "it was released, not lost");
         if done {
             assert!(polls > 1, "something was cancelled");
             break;
@@ -289,7 +289,7 @@ async fn refused_downgrade_leaves_the_writer_unchanged() {
 
 #[tokio::test]
 async fn downgrade_without_an_answer_ends_with_trust() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let writing = rwlock(&world).write().await.expect("held");
     world.proxy.black_hole();
     let error = soon("the end of trust", writing.downgrade()).await.expect_err("nobody answers");
@@ -356,7 +356,7 @@ async fn downgrade_does_not_adopt_the_node_of_another_session() {
 /// Asked for between the last look at the writer's node and its change.
 #[tokio::test]
 async fn revocation_that_reaches_the_servers_before_the_downgrade_is_not_lost_in_it() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let operator = other(&world).await;
     let writing = rwlock(&world).write().await.expect("held");
     let changes = |one: &Request| one.parts.iter().any(|(op, _)| *op == Op::Delete);
@@ -375,7 +375,7 @@ async fn revocation_that_reaches_the_servers_before_the_downgrade_is_not_lost_in
 
 #[tokio::test]
 async fn reader_waits_for_older_nodes_of_mutexes() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.other_mutex().await.lock().await.expect("held");
     let lock = rwlock(&world);
     assert!(lock.try_read().await.expect("asked").is_none(), "a mutex holds");

@@ -14,7 +14,7 @@ use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, until, wait_children};
+use crate::support::{BRIEF, TIMEOUT, World, connect, connect_for, make_paths, soon, until, wait_children};
 
 const PERMITS: u32 = 7;
 
@@ -80,7 +80,7 @@ async fn ten_sessions_never_exceed_the_permits() {
 
 #[tokio::test]
 async fn all_permits_can_be_held_at_once() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let ledger = Ledger::with_capacity_limit(PERMITS as usize);
     // Nobody releases before all permits are in use.
     let all = Barrier::new(PERMITS as usize);
@@ -106,11 +106,7 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     let hosts = ensemble.hosts();
     let path = "/permits";
     let of = |session: &Session| Semaphore::new(session, path, 3).expect("a semaphore");
-    let (patient, hasty, waits) = (
-        connect_for(&hosts, UNHURRIED).await,
-        connect_for(&hosts, TIMEOUT).await,
-        connect_for(&hosts, UNHURRIED).await,
-    );
+    let (patient, hasty, waits) = (connect(&hosts).await, connect_for(&hosts, BRIEF).await, connect(&hosts).await);
     let (kept, lost) =
         (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
     // A turn that is not yet deleted would be ahead.
@@ -177,7 +173,7 @@ async fn caller_for_many_is_not_overtaken_by_callers_for_one() {
 
 #[tokio::test]
 async fn timed_out_wait_for_many_leaves_nothing() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
     let other = other(&world, 3).await;
@@ -234,7 +230,7 @@ async fn deleted_turn_is_reported_and_nobody_starves() {
 
 #[tokio::test]
 async fn turn_deleted_before_the_permits_are_free_is_reported() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let held = other(&world, 1).await.acquire().await.expect("held");
     let semaphore = semaphore(&world, 1);
     // Nobody polls it, so it learns of both later.
@@ -295,7 +291,7 @@ async fn client_that_allows_fewer_waits_for_its_own_limit() {
 
 #[tokio::test]
 async fn waiter_with_its_turn_whose_session_ends_queues_again() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let held = other(&world, 1).await.acquire().await.expect("held");
     let waiting = semaphore(&world, 1);
     let waiting = tokio::spawn(async move { waiting.acquire().await });
@@ -304,7 +300,7 @@ async fn waiter_with_its_turn_whose_session_ends_queues_again() {
     wait_counts(&world, 1, 2).await;
     held.release().await.expect("released");
     let held = soon("the waiter", waiting).await.expect("no panic").expect("held");
-    assert!(held.valid_for() > UNHURRIED / 4);
+    assert!(held.valid_for() > TIMEOUT / 4);
     held.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
 }
@@ -312,7 +308,7 @@ async fn waiter_with_its_turn_whose_session_ends_queues_again() {
 /// As in Curator, which counts all children.
 #[tokio::test]
 async fn foreign_child_counts_as_a_lease() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let semaphore = semaphore(&world, 2);
     let held = semaphore.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
@@ -335,7 +331,7 @@ async fn foreign_child_counts_as_a_lease() {
 
 #[tokio::test]
 async fn try_for_more_than_are_free_writes_nothing() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
@@ -353,7 +349,7 @@ async fn try_for_more_than_are_free_writes_nothing() {
 async fn try_waits_for_a_caller_that_is_about_to_get_another_permit() {
     let world = World::new().await;
     let first = semaphore(&world, 3);
-    let patient = connect_for(&world.hosts, UNHURRIED).await;
+    let patient = connect(&world.hosts).await;
     let second = Semaphore::new(&patient, &world.path, 3).expect("a semaphore");
     make_path(&world).await;
     // It has its permit, and has not deleted its turn yet.
@@ -390,7 +386,7 @@ async fn try_does_not_wait_long_for_an_abandoned_turn() {
 
 #[tokio::test]
 async fn any_deleted_lease_of_a_waiter_is_reported() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let held = other(&world, 2).await.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
     for which in [0, 1] {
@@ -468,7 +464,7 @@ async fn released_permit_that_appears_again_blocks_nobody() {
 
 #[tokio::test]
 async fn thousand_permits_are_searched_for_in_few_requests() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let count = 1_000;
     let semaphore = semaphore(&world, count);
     make_path(&world).await;
@@ -492,7 +488,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
 
 #[tokio::test]
 async fn hold_of_thousands_looks_for_its_unwatched_nodes_in_one_request() {
-    let world = World::lasting().await;
+    let world = World::brief().await;
     let count = 2_000;
     let semaphore = semaphore(&world, count);
     let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");
@@ -541,7 +537,7 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
     let removing = Options::new().with_path_removal(true);
     let mut costs = Vec::new();
     for options in [Options::new(), removing] {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         make_path(&world).await;
         let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
         let one = semaphore.acquire().await.expect("held");
@@ -580,7 +576,7 @@ async fn waiter_waits_for_a_turn_that_nobody_may_read() {
 /// Leases are shared by several holders, so the release of one hands nothing over.
 #[tokio::test]
 async fn mutex_among_the_leases_waits_for_all_of_them() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let semaphore = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     let first = semaphore.acquire().await.expect("a permit");
     let second = semaphore.acquire().await.expect("a permit");

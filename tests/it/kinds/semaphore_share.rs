@@ -13,7 +13,7 @@ use testbed::next_look;
 use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{PATIENCE, TIMEOUT, World, hosts, polled, soon, wait_children};
+use crate::support::{BRIEF, PATIENCE, World, hosts, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -107,7 +107,7 @@ async fn tasks_of_two_processes_never_use_more_than_the_semaphore_has() {
 
 #[tokio::test]
 async fn permit_is_lent_again_without_a_request() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let share = share(&world, 1, LONG);
     let first = soon("a permit", share.acquire()).await.expect("held");
     let node = first.nodes().to_vec();
@@ -176,7 +176,7 @@ async fn drain_waits_for_tasks_and_not_for_idle_permits() {
     drop(idle);
     let drained = tokio::spawn({
         let session = world.session.clone();
-        async move { session.drain(TIMEOUT * 4).await }
+        async move { session.drain(PATIENCE).await }
     });
     soon("the request", used.revoke_requested()).await;
     wait_leases(&world, 1).await;
@@ -203,7 +203,7 @@ async fn lost_permits_are_not_lent() {
 
 #[tokio::test]
 async fn suspended_permit_is_lent_when_it_is_held_again() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let share = share(&world, 1, LONG);
     let permit = soon("a permit", share.acquire()).await.expect("held");
     world.proxy.refuse();
@@ -224,7 +224,7 @@ async fn suspended_permit_is_lent_when_it_is_held_again() {
 #[tokio::test]
 async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
     let world = World::new().await;
-    let (share, other) = (share(&world, 2, TIMEOUT), other(&world).await);
+    let (share, other) = (share(&world, 2, BRIEF), other(&world).await);
     let waits = || {
         let share = share.clone();
         tokio::spawn(async move { share.acquire().await.expect("held") })
@@ -303,7 +303,7 @@ async fn stall_of_a_worker(timeout: Duration, with_share: bool) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
     // So long that the machine does not stall for a quarter of it.
-    let timeout = 3 * TIMEOUT;
+    let timeout = 3 * BRIEF;
     let (without, with) = join(stall_of_a_worker(timeout, false), stall_of_a_worker(timeout, true)).await;
     println!(
         "a worker dies in the queue, T = {timeout:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
@@ -315,7 +315,7 @@ async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
 /// A call that was given up has begun to acquire a permit.
 #[tokio::test]
 async fn share_never_has_more_permits_than_it_may() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let share = share(&world, 1, LONG);
     assert!(polled(1, share.acquire()).await.is_none());
     let tried = soon("an answer", share.try_acquire()).await.expect("asked");
@@ -332,7 +332,7 @@ async fn share_never_has_more_permits_than_it_may() {
 /// The other permit is acquired for a task that waits.
 #[tokio::test]
 async fn permit_is_tried_beside_one_that_is_being_acquired() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let share = share(&world, 2, LONG);
     let mut waits = pin!(share.acquire());
     assert!(polled(1, &mut waits).await.is_none());
@@ -357,7 +357,7 @@ async fn idle_permit_is_not_lent_once_a_drain_has_begun() {
 /// A call waits until an idle permit is held again, and is not polled any more.
 #[tokio::test]
 async fn idle_permit_is_not_taken_by_a_call_that_nobody_polls() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let share = share(&world, 1, LONG);
     drop(soon("a permit", share.acquire()).await.expect("acquired"));
     let mut states = world.session.states();

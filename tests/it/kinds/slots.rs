@@ -13,7 +13,7 @@ use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
 
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, make_paths, polled, soon, until};
+use crate::support::{PATIENCE, TIMEOUT, World, at_most, make_paths, polled, soon, until};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -21,7 +21,7 @@ fn slots(world: &World, session: &Session, count: u32) -> Slots {
 
 /// A world in which the paths of these numbers, and of the queue, exist.
 async fn calm(count: u32) -> World {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
     make_paths(&world.admin, &numbers.chain([format!("{}/queue", world.path)]).collect::<Vec<_>>()).await;
     world
@@ -29,7 +29,9 @@ async fn calm(count: u32) -> World {
 
 /// Fails the test if this has to wait for a look without an event, which comes after 20 s.
 async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(15), future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+    tokio::time::timeout(at_most(Duration::from_secs(15)), future)
+        .await
+        .unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
 async fn claim(slots: &Slots) -> Slot {
@@ -143,7 +145,7 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
     let holding = slots(&world, &world.other().await, 2);
     let (first, second) = (claim(&holding).await, claim(&holding).await);
     let mut waiters = Vec::new();
-    let sessions = join_all((0..3).map(|_| World::at(&world.hosts, UNHURRIED))).await;
+    let sessions = join_all((0..3).map(|_| World::at(&world.hosts, TIMEOUT))).await;
     for (number, session) in sessions.iter().enumerate() {
         let claims = slots(&world, &session.session, 2);
         waiters.push(tokio::spawn(async move { claims.claim().await.expect("claimed") }));
@@ -193,7 +195,7 @@ async fn later_claim_does_not_overtake_one_that_queues() {
 
 #[tokio::test]
 async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
-    let (world, dead) = (World::new().await, World::new().await);
+    let (world, dead) = (World::new().await, World::brief().await);
     let theirs = hold(&slots(&world, &dead.session, 1), 0).await;
     let claims = slots(&world, &world.session, 1);
     let waiting = tokio::spawn(async move { claims.claim().await });
@@ -248,7 +250,7 @@ async fn claim_that_waits_outlives_its_session() {
 
 #[tokio::test]
 async fn number_that_is_released_without_an_event_is_claimed() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let held = slots(&world, &world.other().await, 2);
     let (first, _second) = (claim(&held).await, claim(&held).await);
     let claims = slots(&world, &world.session, 2);
@@ -283,7 +285,7 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_number_has_two_holders_while_connections_are_lost() {
     let world = World::new().await;
-    let processes: Vec<_> = join_all((0..6).map(|_| World::at(&world.hosts, UNHURRIED))).await;
+    let processes: Vec<_> = join_all((0..6).map(|_| World::at(&world.hosts, TIMEOUT))).await;
     let ledgers: Arc<Vec<Ledger>> = Arc::new((0..3).map(|_| Ledger::new()).collect());
     let is_over = Arc::new(AtomicBool::new(false));
     let workers = processes.iter().enumerate().map(|(process, session)| {
@@ -349,7 +351,7 @@ async fn claims_that_are_dropped_leave_nothing_behind() {
 
 #[tokio::test]
 async fn taken_numbers_are_none_and_silent_servers_an_error() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let held = hold(&slots(&world, &world.other().await, 1), 0).await;
     let claims = slots(&world, &world.session, 1);
     assert!(claims.try_claim_for(Duration::from_secs(1)).await.expect("asked").is_none());
@@ -407,7 +409,7 @@ async fn drain_does_not_wait_for_a_claim_that_nobody_polls() {
 /// It does not watch all of them.
 #[tokio::test]
 async fn claim_of_very_many_numbers_waits_with_few_watches() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (many, other) = (120, world.other().await);
     let held = slots(&world, &other, many);
     let mut taken = soon("numbers", join_all((0..many).map(|number| hold(&held, number)))).await;

@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, make_paths, soon};
+use crate::support::{BRIEF, TIMEOUT, World, make_paths, soon};
 use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
@@ -184,7 +184,7 @@ async fn holder_that_is_broken_learns_of_it_and_the_next_is_admitted() {
 #[tokio::test]
 async fn persistent_foreign_node_is_listed_and_can_be_broken() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let queues: Vec<_> = kin.queues.iter().map(|(queue, _)| format!("{}{queue}", world.path)).collect();
         make_paths(&world.admin, &queues).await;
         let (name, kind) = match kin.queues[0].1 {
@@ -267,7 +267,7 @@ async fn waiter_that_loses_its_turn_for_permits_is_evicted_with_its_leases() {
 #[tokio::test]
 async fn node_created_again_under_the_name_of_a_contender_is_not_touched() {
     // Once the hold notices its loss, it deletes the node by name.
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let holder = mutex.contenders().await.expect("listed").remove(0);
@@ -287,7 +287,7 @@ async fn node_created_again_under_the_name_of_a_contender_is_not_touched() {
 
 #[tokio::test]
 async fn contender_of_another_lock_is_refused_and_nothing_is_sent() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let elsewhere = Mutex::new(&world.session, &format!("{}-elsewhere", world.path)).expect("a mutex");
     let guard = elsewhere.lock().await.expect("held");
     let holder = elsewhere.contenders().await.expect("listed").remove(0);
@@ -314,7 +314,7 @@ const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut:
 
 #[tokio::test]
 async fn breaking_a_lock_survives_a_cut_at_any_frame() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for closing in [Closing::Fin, Closing::Reset] {
         world.proxy.close_by(closing);
@@ -343,7 +343,7 @@ async fn breaking_a_lock_survives_a_cut_at_any_frame() {
 
 #[tokio::test]
 async fn contender_that_leaves_by_itself_was_neither_evicted_nor_revoked() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for breaks in [true, false] {
         let guard = holders.lock().await.expect("held");
@@ -365,7 +365,7 @@ async fn contender_that_leaves_by_itself_was_neither_evicted_nor_revoked() {
 
 #[tokio::test]
 async fn revoking_a_lock_survives_a_cut_at_any_frame() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for at in CUTS {
         for k in 1.. {
@@ -409,7 +409,7 @@ async fn lock_broken_at_the_end_of_the_operators_session_counts_as_broken() {
 #[tokio::test]
 async fn holder_of_every_recipe_learns_of_its_revocation_and_keeps_the_lock() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let lock = kin.lock(&world.session, &world.path);
         let operator = kin.lock(&world.other().await, &world.path);
         for nth in 0.. {
@@ -476,7 +476,7 @@ async fn contender_that_was_listed_before_its_revocation_is_still_revoked_and_br
 #[tokio::test]
 async fn holder_learns_of_a_revocation_from_before_it_listened() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
         let operator = kin.lock(&world.other().await, &world.path);
         let holder = operator.contenders().await.expect("listed").remove(0);
@@ -490,7 +490,7 @@ async fn holder_learns_of_a_revocation_from_before_it_listened() {
 #[tokio::test]
 async fn revoked_waiter_learns_of_it_as_a_holder() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         let (ahead, lock) = (kin.rival(&world.other().await, &world.path), kin.lock(&world.session, &world.path));
         let operator = kin.lock(&world.other().await, &world.path);
         for nth in 0..kin.waiting {
@@ -531,7 +531,7 @@ async fn revoked_waiter_for_a_turn_learns_of_it_with_its_permit() {
 /// Its permit is free when its turn comes, so nothing but the turn has waited.
 #[tokio::test]
 async fn revoked_waiter_behind_turns_of_other_sessions_learns_of_it_with_its_permit() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let of = |session: &Session| Semaphore::new(session, &world.path, 2).expect("a semaphore");
     let (one, other, third) = (world.other().await, world.other().await, world.other().await);
     let held = of(&one).acquire_many(2).await.expect("held");
@@ -636,7 +636,7 @@ async fn revocation_is_not_reported_after_the_loss() {
 #[cfg(not(virtual_time))]
 #[tokio::test]
 async fn revocation_is_not_reported_after_an_unnoticed_loss() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let options = Options::new().with_max_hold(Duration::from_secs(5));
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
@@ -694,7 +694,7 @@ async fn revocation_during_a_proclamation_is_not_overwritten() {
 #[tokio::test]
 async fn revocation_is_not_lost_in_a_downgrade() {
     // Without a listener, a hold does not look at its node for an eighth of this.
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let operator = RwLock::new(&world.other().await, &world.path).expect("a lock");
     // Before it has read its node, and after.
@@ -780,7 +780,7 @@ async fn locks_work_without_write_and_only_revoking_and_proclaiming_need_it() {
 
 #[tokio::test]
 async fn calls_of_operators_without_a_server_end_in_time() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
     let mutex = world.mutex();
     let holder = mutex.contenders().await.expect("listed").remove(0);
@@ -798,7 +798,7 @@ async fn calls_of_operators_without_a_server_end_in_time() {
     };
     let (answers, looks) = soon("answers", async { tokio::join!(answers, looks) }).await;
     for error in answers.into_iter().chain(looks) {
-        assert!(matches!(&error, Some(Error::Unavailable { after, .. }) if *after == TIMEOUT), "{error:?}");
+        assert!(matches!(&error, Some(Error::Unavailable { after, .. }) if *after == BRIEF), "{error:?}");
     }
     world.proxy.heal();
     drop(guard);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode};
 use zookeeper_recipes::{ContenderKind, Election, FencingToken, Mutex, Options};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{TIMEOUT, World, soon};
 
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
@@ -62,7 +62,7 @@ async fn foreign_contenders_are_respected() {
 
 #[tokio::test]
 async fn mutex_and_election_on_one_path_exclude_each_other() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (mutex, election) =
         (world.mutex(), Election::new(&world.other().await, &world.path).expect("an election"));
     let guard = mutex.lock().await.expect("held");
@@ -107,7 +107,7 @@ async fn foreign_nodes_do_not_block_a_lock() {
 #[tokio::test]
 async fn checked_writes_fail_when_the_lock_is_gone() {
     // The hold does not look at its node so soon.
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let data = format!("{}-data", world.path);
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());

@@ -6,8 +6,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use testbed::{Server, free_port};
 use zookeeper_recipes::{Error, Job, Loss, Mutex, RwLock, Session, metrics as names};
 
-use crate::counter::LONG;
-use crate::support::{UNHURRIED, World, connect_for, hosts, soon, until};
+use crate::support::{BRIEF, World, connect_for, soon, until};
 
 /// The values of a recorder, by name and labels such as `name{kind=lock,outcome=granted}`.
 struct Numbers(Snapshotter, HashMap<String, f64>);
@@ -57,7 +56,7 @@ async fn locks_and_sessions_are_counted() {
     let (mut numbers, recorder) = recorder();
     let _records = metrics::set_default_local_recorder(recorder);
     names::describe();
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     assert_eq!(numbers.of(names::HOLDS, "kind=lock"), 1.0);
@@ -110,7 +109,7 @@ async fn tokens_that_fall_are_counted() {
     let (mut numbers, recorder) = recorder();
     let _records = metrics::set_default_local_recorder(recorder);
     let mut server = Server::start().await.expect("a server");
-    let session = connect_for(&server.hosts(), LONG).await;
+    let session = connect_for(&server.hosts(), BRIEF).await;
     let mutex = Mutex::new(&session, "/falls/lock").expect("a mutex");
     for _ in 0..20 {
         mutex.lock().await.expect("held").release().await.expect("released");

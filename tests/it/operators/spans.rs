@@ -12,7 +12,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use zookeeper_recipes::{Loss, RwLock, Semaphore};
 
-use crate::support::{UNHURRIED, World, hosts, soon, until};
+use crate::support::{World, soon, until};
 use crate::warnings::have_several_subscribers;
 
 /// A span, or an event.
@@ -154,7 +154,7 @@ async fn acquisitions_end_with_what_became_of_them() {
 
 #[tokio::test]
 async fn loss_is_a_warning_in_the_span_of_the_hold() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (spans, _listens) = Spans::listen();
     let guard = world.mutex().lock().await.expect("held");
     world.wait_children(1).await;

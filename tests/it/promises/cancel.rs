@@ -5,7 +5,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{World, polled, soon};
 use crate::ways::{Scene, for_all_scenes};
 
 /// The call that is cancelled.
@@ -29,7 +29,7 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
 
 /// Drops a call on an uncontended lock after 1, 2, 3… polls, until it completes.
 async fn uncontended(recipe: &Recipe, how: Call) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe).await;
     for polls in 1.. {
         let done = soon("polls", polled(polls, call(recipe, &world, how))).await;
         let completed = done.is_some();
@@ -48,7 +48,7 @@ async fn uncontended(recipe: &Recipe, how: Call) {
 
 /// Drops a call on a held lock after 1, 2, 3… polls, until no more polls come; then releases under it.
 async fn contended(recipe: &Recipe, how: Call) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe).await;
     let holder = (recipe.other)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");

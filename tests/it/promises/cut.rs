@@ -9,7 +9,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, LockGuard, Options};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{World, soon};
 use crate::ways::{Scene, for_all_scenes};
 
 /// Where the connection is cut, relative to the k-th request or answer.
@@ -25,7 +25,7 @@ const CUTS: [(&str, At); 4] = [
 /// Runs one acquire and release with a cut at the k-th frame, for every k until there is no such frame. `by_count`: it may be
 /// granted by the answer to its create.
 async fn acquire_and_release(recipe: &Recipe, at: At, closing: Closing, contended: bool, by_count: bool) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe).await;
     world.proxy.close_by(closing);
     let session = world.session.clone().with_lock_options(Options::new().with_one_request(by_count));
     let (lock, other) = ((recipe.lock)(&session, &world.path), (recipe.other)(&world.other().await, &world.path));
@@ -69,7 +69,7 @@ async fn acquire_and_release(recipe: &Recipe, at: At, closing: Closing, contende
 
 /// Drops the future of an acquire at the cut, so that only the background clean-up handles the node.
 async fn cancel_acquire(recipe: &Recipe, at: At) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
@@ -101,7 +101,7 @@ async fn cancel_acquire(recipe: &Recipe, at: At) {
 }
 
 async fn try_and_release(recipe: &Recipe, at: At) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();

@@ -11,14 +11,14 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use zookeeper_recipes::{Error, HoldState, Mutex, RwLock};
 
-use crate::counter::{LONG, PATH, number, server};
-use crate::support::{World, children, connect_for, soon, wait_children};
+use crate::counter::{PATH, number, server};
+use crate::support::{TIMEOUT, World, children, connect, soon, wait_children};
 
 #[tokio::test]
 async fn contenders_are_listed_in_the_order_of_their_creation() {
     let server = server(&[PATH.to_owned()], i32::MAX - 2).await;
     let hosts = server.hosts();
-    let sessions = join_all((0..10).map(|_| connect_for(&hosts, LONG))).await;
+    let sessions = join_all((0..10).map(|_| connect(&hosts))).await;
     let mutexes = sessions.iter().map(|session| Mutex::new(session, PATH).expect("a mutex"));
     let places = join_all(mutexes.map(|mutex| async move { mutex.enqueue().await })).await;
     let places: Vec<_> = places.into_iter().map(|place| place.expect("a place")).collect();
@@ -32,7 +32,7 @@ async fn contenders_are_listed_in_the_order_of_their_creation() {
 #[tokio::test]
 async fn downgrade_is_refused_at_the_end_and_returns_the_write_guard() {
     let server = server(&[PATH.to_owned()], i32::MAX - 1).await;
-    let world = World::at(&server.hosts(), LONG).await;
+    let world = World::at(&server.hosts(), TIMEOUT).await;
     let lock = RwLock::new(&world.session, PATH).expect("a lock");
     let other = RwLock::new(&world.other().await, PATH).expect("a lock");
     // The last number that has a place of its own.

@@ -2,7 +2,6 @@
 //!
 //! `HISTORY_SEED=7` repeats a workload, as far as the scheduling of the machine lets it be repeated.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,10 +9,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use futures_util::future::join_all;
 use testbed::history::{History, Model};
+use testbed::next_look;
 use testbed::proxy::Proxy;
 use tracing::instrument::WithSubscriber;
 
-use crate::support::{TIMEOUT, World, connect, hosts, soon, wait_children};
+use crate::support::{BRIEF, TIMEOUT, World, connect_for, hosts, pass, soon, wait_children};
 use crate::ways::Ways;
 use crate::workload::{
     Client, PERMITS, Round, campaign, lock, lock_again, lock_some, read_and_write_some, read_or_write, reenter,
@@ -89,9 +89,11 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) ->
     let ways = Ways::new();
     let logged = ways.dispatch();
     let (mut tasks, mut proxies) = (Vec::new(), Vec::new());
+    // In a storm some of the sessions end.
+    let timeout = if weather == Weather::Storm { BRIEF } else { TIMEOUT };
     for session in 0..SESSIONS {
         let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
-        let connected = connect(&proxy.hosts()).await;
+        let connected = connect_for(&proxy.hosts(), timeout).await;
         let holding = Arc::<AtomicUsize>::default();
         proxies.push((proxy, holding.clone()));
         for task in 0..TASKS {
@@ -108,7 +110,7 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) ->
     }
     let storm = async {
         if weather == Weather::Storm {
-            let until = Instant::now() + TIMEOUT * 2;
+            let until = Instant::now() + BRIEF * 2;
             let (steady, lonely) = proxies.split_at(SESSIONS - 2);
             let (one, two) = (isolate(&lonely[0], random.fork()), isolate(&lonely[1], random.fork()));
             tokio::join!(rattle(steady, until, random.fork()), one, two);
@@ -141,17 +143,17 @@ async fn isolate((proxy, holding): &Rope, mut random: Rng) {
     a_while(random.u64(100..600)).await;
     let holds = async {
         while holding.load(Ordering::SeqCst) == 0 {
-            a_while(1).await;
+            next_look().await;
         }
     };
     // It may have done all its rounds.
-    let _ = tokio::time::timeout(TIMEOUT, holds).await;
+    let _ = tokio::time::timeout(BRIEF, holds).await;
     proxy.refuse();
     proxy.cut_now();
-    a_while(TIMEOUT.as_millis() as u64 * 3 / 2).await;
+    pass(BRIEF * 3 / 2).await;
     proxy.heal();
 }
 
 async fn a_while(millis: u64) {
-    let _ = tokio::time::timeout(Duration::from_millis(millis), pending::<()>()).await;
+    pass(Duration::from_millis(millis)).await;
 }

@@ -1,6 +1,5 @@
 //! Sessions that expire, nodes that operators delete, and partitions.
 
-use std::future::pending;
 use std::time::Instant;
 
 use testbed::Server;
@@ -11,7 +10,7 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{BRIEF, PATIENCE, TIMEOUT, World, hosts, pass, soon};
 
 #[tokio::test]
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
@@ -91,7 +90,7 @@ async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holde
 /// Not the next, it has no watch on its own node.
 #[tokio::test]
 async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_stays() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let _held = world.other_mutex().await.lock().await.expect("held");
     let second = world.other_mutex().await;
     let second = tokio::spawn(async move { second.lock().await });
@@ -139,7 +138,7 @@ async fn passive_holder_learns_of_a_deletion() {
 
 #[tokio::test]
 async fn node_created_again_under_its_name_does_not_count_as_the_hold() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let node = &guard.nodes()[0];
     // Nothing watches it yet.
@@ -154,7 +153,7 @@ async fn node_created_again_under_its_name_does_not_count_as_the_hold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let next = world.other_mutex().await;
@@ -182,7 +181,7 @@ async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
 
 #[tokio::test]
 async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
-    let world = World::at(&crate::support::hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.refuse();
     assert_eq!(soon("the disconnect", guard.changed()).await, HoldState::Suspended);
@@ -195,7 +194,7 @@ async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
 #[tokio::test]
 async fn hold_lost_while_its_session_lives_deletes_its_node() {
     // The disconnect is longer than trust lasts, but shorter than the session timeout.
-    let world = World::at(&crate::support::hosts(), 4 * TIMEOUT).await;
+    let world = World::at(&crate::support::hosts(), 4 * BRIEF).await;
     let guard = world.mutex().lock().await.expect("held");
     let before = world.session.id();
     world.proxy.refuse();
@@ -211,7 +210,7 @@ async fn hold_lost_while_its_session_lives_deletes_its_node() {
 /// The client ends a session by its own clock; the servers may keep it, and its nodes, for longer.
 #[tokio::test]
 async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let client = world.session.client().expect("a client");
@@ -269,7 +268,7 @@ async fn call_that_begins_as_its_session_ends_is_granted_in_the_next() {
 #[tokio::test]
 async fn session_made_from_a_client_is_not_renewed() {
     let world = World::new().await;
-    let connector = Client::connector().with_session_timeout(UNHURRIED);
+    let connector = Client::connector().with_session_timeout(TIMEOUT);
     let client = connector.connect(&world.proxy.hosts()).await.expect("connects");
     let session = zookeeper_recipes::Session::attach(client).expect("in a runtime");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
@@ -287,7 +286,7 @@ async fn hold_stays_trusted_where_the_root_may_not_be_read() {
     let server =
         Server::builder().config("forceSync", "no").start().await.unwrap_or_else(|error| panic!("{error}"));
     // A busy machine may stall for a third of it.
-    let timeout = 2 * TIMEOUT;
+    let timeout = 2 * BRIEF;
     let world = World::at(&server.hosts(), timeout).await;
     world.make_path().await;
     let closed = [Acl::new(Permission::CREATE, AuthId::anyone())];
@@ -305,16 +304,16 @@ async fn hold_stays_trusted_where_the_root_may_not_be_read() {
 #[tokio::test]
 async fn hold_that_begins_soon_after_an_outage_lives_on() {
     // A busy machine may stall for a third of the usual one.
-    let limit = 3 * TIMEOUT;
+    let limit = 3 * BRIEF;
     let world = World::at(&hosts(), limit).await;
     world.make_path().await;
     // Nothing but time ends the trust of a session that is idle.
-    let _ = timeout(limit + limit / 8, pending::<()>()).await;
+    pass(limit + limit / 8).await;
     let before = world.session.id();
     let mut states = world.session.client().expect("a client").state_watcher();
     world.proxy.refuse();
     assert_eq!(soon("the disconnect", states.changed()).await, SessionState::Disconnected);
-    let _ = timeout(limit / 5, pending::<()>()).await;
+    pass(limit / 5).await;
     world.proxy.heal();
     let guard = soon("the lock", world.mutex().lock()).await.expect("held");
     let lost = timeout(limit * 9 / 8, guard.lost()).await;

@@ -18,8 +18,7 @@ use zookeeper_recipes::{DistributedLock, Error, LockGuard, MultiLock, Mutex, Opt
 
 use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS};
 use crate::support::{
-    TIMEOUT, UNHURRIED, World, children, connect_for, hosts, make_paths, polled, remove_path, soon, tree,
-    wait_children,
+    TIMEOUT, World, children, connect, hosts, make_paths, polled, remove_path, soon, tree, wait_children,
 };
 
 /// How often the server removes empty containers, in milliseconds.
@@ -188,9 +187,9 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
                 assert!(k > 4, "frames were cut");
                 break;
             }
-            world.session = connect_for(&world.proxy.hosts(), TIMEOUT).await;
+            world.session = connect(&world.proxy.hosts()).await;
         }
-        world.session = connect_for(&world.proxy.hosts(), TIMEOUT).await;
+        world.session = connect(&world.proxy.hosts()).await;
     }
     assert_eq!(left(&world).await, BTreeSet::new());
 }
@@ -257,7 +256,7 @@ async fn no_nodes_below(admin: &Client, path: &str) {
 
 #[tokio::test]
 async fn missing_path_of_any_depth_costs_two_more_round_trips() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.proxy.hold_answers(ANSWER_DELAY);
     for levels in [1, 2, 6] {
         let path = path_of(levels);
@@ -272,7 +271,7 @@ async fn missing_path_of_any_depth_costs_two_more_round_trips() {
 
 #[tokio::test]
 async fn paths_of_which_some_are_missing_cost_two_more_round_trips_than_one() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let there = format!("{}/b", world.path);
     make_paths(&world.admin, std::slice::from_ref(&there)).await;
     let paths = ["a", "b", "b/c", "b/d/e/f"].map(|path| format!("{}/{path}", world.path));
@@ -304,7 +303,7 @@ async fn path_of_a_hundred_levels_is_created_in_one_request() {
 
 #[tokio::test]
 async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let paths: Vec<_> = (0..600).map(|number| format!("{}/{number}{}", world.path, "x".repeat(1_000))).collect();
     let multi = MultiLock::new(&world.session, &paths).expect("their nodes fit");
     world.proxy.reset();
@@ -351,8 +350,8 @@ async fn path_deleted_between_the_look_and_the_create_is_made_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_race_for_a_missing_path_all_acquire() {
-    let world = World::at(&hosts(), UNHURRIED).await;
-    let other = connect_for(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
+    let other = connect(&hosts()).await;
     for round in 0..50 {
         let path = format!("{}/{round}/deep", world.path);
         let ledger = Ledger::new();
@@ -379,12 +378,8 @@ async fn tasks_that_race_for_a_missing_path_all_acquire() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn path_deleted_and_created_repeatedly_can_be_locked() {
-    let world = World::at(&hosts(), UNHURRIED).await;
-    let other = Mutex::with_options(
-        &connect_for(&hosts(), UNHURRIED).await,
-        &world.path,
-        Options::new().with_path_removal(true),
-    );
+    let world = World::new().await;
+    let other = Mutex::with_options(&connect(&hosts()).await, &world.path, Options::new().with_path_removal(true));
     let (other, done) = (other.expect("a mutex"), AtomicBool::new(false));
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -420,7 +415,7 @@ async fn missing_chroot_is_reported_by_locks_of_several_nodes() {
     let world = World::new().await;
     let chroot = format!("/chroot-{}", Uuid::new_v4().simple());
     make_paths(&world.admin, std::slice::from_ref(&chroot)).await;
-    let session = connect_for(&format!("{}{chroot}", world.hosts), TIMEOUT).await;
+    let session = connect(&format!("{}{chroot}", world.hosts)).await;
     world.admin.delete(&chroot, None).await.expect("deleted");
     let [a, b] = ["/a", "/b/c/d"];
     let multi = MultiLock::new(&session, [a, b]).expect("a lock");

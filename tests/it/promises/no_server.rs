@@ -11,7 +11,7 @@ use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Servers, Session, Unanswered};
 
 use crate::family::FAMILY;
-use crate::support::{TIMEOUT, UNHURRIED, World, ends_within, hosts, soon};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, ends_within, hosts, soon};
 use crate::warnings::Warnings;
 
 fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) -> Unanswered {
@@ -27,15 +27,15 @@ fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &Worl
 
 #[tokio::test]
 async fn try_lock_ends_within_a_session_timeout() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.proxy.black_hole();
-    let why = assert_unavailable(ends_within(TIMEOUT, world.mutex().try_lock()).await, &world, TIMEOUT);
+    let why = assert_unavailable(ends_within(BRIEF, world.mutex().try_lock()).await, &world, BRIEF);
     assert_eq!(why, Unanswered::Servers);
 }
 
 #[tokio::test]
 async fn try_lock_for_ends_within_its_limit() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.proxy.black_hole();
     for limit in [Duration::from_nanos(1), Duration::from_millis(10), Duration::from_millis(400)] {
         assert_unavailable(ends_within(limit, world.mutex().try_lock_for(limit)).await, &world, limit);
@@ -57,7 +57,7 @@ fn assert_unavailable_at_once<T: std::fmt::Debug>(result: Option<Result<Option<T
 
 #[tokio::test]
 async fn limit_of_zero_is_over_at_once_without_a_connection() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     lose_connection(&world).await;
     let never = Session::lazy(format!("127.0.0.1:{}", free_port())).expect("a session");
     for kin in &FAMILY {
@@ -75,7 +75,7 @@ async fn limit_of_zero_is_over_at_once_without_a_connection() {
 /// It needs no server for that.
 #[tokio::test]
 async fn owner_that_holds_a_lock_gets_it_again_with_a_limit_of_zero_while_disconnected() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let (owner, mutex) = (Owner::new(), ReentrantMutex::new(&world.session, &world.path).expect("a mutex"));
     let _guard = mutex.lock(&owner).await.expect("free");
     lose_connection(&world).await;
@@ -88,7 +88,7 @@ async fn owner_that_holds_a_lock_gets_it_again_with_a_limit_of_zero_while_discon
 #[tokio::test]
 async fn limit_of_zero_is_over_when_the_connection_is_lost_before_the_answer() {
     for kin in &FAMILY {
-        let world = World::at(&hosts(), UNHURRIED).await;
+        let world = World::new().await;
         world.proxy.on_request(|_| Verdict::Hold);
         let lock = kin.lock(&world.session, &world.path);
         let tried = tokio::spawn(async move { lock.try_hold_for(Duration::ZERO).await });
@@ -117,7 +117,7 @@ async fn time_limit_too_short_for_an_answer_is_the_reason() {
 
 #[tokio::test]
 async fn missing_connection_is_the_reason_when_a_time_limit_passes_without_one() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     lose_connection(&world).await;
     let limit = Duration::from_millis(20);
     for kin in &FAMILY {
@@ -129,7 +129,7 @@ async fn missing_connection_is_the_reason_when_a_time_limit_passes_without_one()
 
 #[tokio::test]
 async fn time_limit_that_passes_behind_a_known_contender_returns_none() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let _guard = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
     // Long enough to queue on a busy machine.
@@ -146,7 +146,7 @@ async fn time_limits_of_every_recipe_are_kept_while_the_server_is_paused() {
     let server = Server::start().await.expect("a server");
     let (limit, brief) = (Duration::from_secs(6), Duration::from_millis(400));
     let waiting = FAMILY.iter().map(async |kin| {
-        let mut world = World::at(&server.hosts(), UNHURRIED).await;
+        let mut world = World::at(&server.hosts(), TIMEOUT).await;
         world.path = format!("/{}", kin.name.replace(' ', "-"));
         let guard = kin.rival(&world.other().await, &world.path).hold().await.expect("held");
         let lock = kin.lock(&world.session, &world.path);
@@ -177,29 +177,29 @@ async fn time_limits_of_every_recipe_are_kept_while_the_server_is_paused() {
 
 #[tokio::test]
 async fn contenders_ends_within_a_session_timeout() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.proxy.black_hole();
-    assert_unavailable(ends_within(TIMEOUT, world.mutex().contenders()).await, &world, TIMEOUT);
+    assert_unavailable(ends_within(BRIEF, world.mutex().contenders()).await, &world, BRIEF);
 }
 
 #[tokio::test]
 async fn release_ends_with_trust() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
     // The session's task ends it, which may be late on a machine that stalls.
-    let limit = guard.valid_for() + TIMEOUT / 2;
+    let limit = guard.valid_for() + BRIEF / 2;
     let error = ends_within(limit, guard.release()).await.expect_err("no answer");
     assert!(matches!(error, Error::Lost(Loss::TrustEnded)), "{error:?}");
 }
 
 #[tokio::test]
 async fn only_lock_waits_without_a_limit() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.proxy.black_hole();
     let mutex = world.mutex();
     let mut waiting = tokio::spawn(async move { mutex.lock().await });
-    let early = tokio::time::timeout(2 * TIMEOUT, &mut waiting).await;
+    let early = tokio::time::timeout(2 * BRIEF, &mut waiting).await;
     assert!(early.is_err(), "it waits for the servers as for the lock");
     world.proxy.heal();
     let guard = soon("the servers", waiting).await.expect("no panic").expect("held");
@@ -209,7 +209,7 @@ async fn only_lock_waits_without_a_limit() {
 
 #[tokio::test]
 async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.proxy.black_hole();
     let guard = world.mutex();
     // The client ends the session after 1.4 timeouts.
@@ -221,7 +221,7 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
         }
     };
     soon("the expiry", expired).await;
-    let why = assert_unavailable(ends_within(TIMEOUT, guard.try_lock()).await, &world, TIMEOUT);
+    let why = assert_unavailable(ends_within(BRIEF, guard.try_lock()).await, &world, BRIEF);
     assert_eq!(why, Unanswered::Servers);
     world.session.close().await.expect("there is no session to close");
 }
@@ -238,8 +238,8 @@ async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
         ("no-such-host.invalid:2181", &["name does not resolve: "]),
         ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
     ] {
-        let servers = Servers::new(hosts).with_session_timeout(TIMEOUT);
-        let result = ends_within(2 * TIMEOUT, Session::connect(servers)).await;
+        let servers = Servers::new(hosts).with_session_timeout(BRIEF);
+        let result = ends_within(2 * BRIEF, Session::connect(servers)).await;
         match result {
             Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
                 assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
@@ -277,20 +277,20 @@ async fn release_that_is_answered_late_returns_with_the_answer() {
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     // Half a timeout after the last answer it would look at its state anyway.
-    let released = tokio::time::timeout(timeout / 4, release).await.expect("it is woken by the answer");
+    let released = tokio::time::timeout(at_most(timeout / 4), release).await.expect("it is woken by the answer");
     released.expect("no panic").expect("released");
 }
 
 #[tokio::test]
 async fn session_that_lost_its_servers_reports_why_each_cannot_be_reached() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let mutex = world.mutex();
     mutex.lock().await.expect("held").release().await.expect("released");
     world.proxy.refuse();
     world.proxy.cut_now();
     let reported = async {
         loop {
-            match mutex.try_lock_for(TIMEOUT / 4).await {
+            match mutex.try_lock_for(BRIEF / 4).await {
                 Err(Error::Unavailable { failures, .. }) if !failures.is_empty() => break failures,
                 Err(Error::Unavailable { .. }) => {}
                 other => panic!("nobody can be asked: {other:?}"),

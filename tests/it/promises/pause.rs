@@ -15,12 +15,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
 use tokio::time::interval;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard};
 
 use crate::clock::FakeClock;
 use crate::full_name;
-use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
+use crate::support::{admin_client, at_most, connect, connect_for, hosts, soon, wait_children};
 
 /// The environment variable that makes this binary the child. Its value is a role (`pause`, `sleep` or
 /// `clock`), a space and a lock path.
@@ -29,8 +28,11 @@ const CHILD: &str = "PAUSE_CHILD";
 /// Marks the child's own lines among those of its test harness.
 const REPORT: &str = "child reports ";
 
-/// The process was paused if its clock has advanced by this much at once.
-const GAP: Duration = Duration::from_secs(1);
+/// The session timeout of a holder that is paused.
+const PAUSED: Duration = Duration::from_secs(12);
+
+/// The process was paused if its clock has advanced by this much at once. A machine that stalls for less changes nothing.
+const GAP: Duration = Duration::from_secs(7);
 
 /// The session timeout of the sleeping holder: long compared to the start-up time of a busy machine.
 const SLEEPER: Duration = Duration::from_secs(20);
@@ -62,7 +64,7 @@ async fn first_look_after_a_pause_returns_lost() {
 async fn guard_that_is_dropped_after_a_pause_was_lost_and_not_released() {
     let path = some_path();
     let mut holder = Holder::start("drop", &path, []).await;
-    let admin = Client::connect(&hosts()).await.expect("connects");
+    let admin = admin_client(&hosts()).await;
     holder.signal(Signal::STOP);
     wait_children(&admin, &path, 0).await;
     holder.signal(Signal::CONT);
@@ -75,12 +77,12 @@ async fn jump_of_the_wall_clock_is_not_noticed() {
     let path = some_path();
     let clock = FakeClock::new();
     let mut holder = Holder::start("clock", &path, clock.environment()).await;
-    let mut beat = interval(TIMEOUT / 50);
+    let mut beat = interval(SLEEPER / 250);
 
     for hours in [0, 1, 0, -1] {
         clock.set(hours);
         let jumped = Instant::now();
-        while jumped.elapsed() < TIMEOUT * 3 / 4 {
+        while jumped.elapsed() < SLEEPER * 3 / 20 {
             beat.tick().await;
             holder.send("look").await;
             let (off, state) = (holder.next_report().await, holder.next_report().await);
@@ -111,7 +113,7 @@ async fn loss_is_reported_soon_after_the_machine_slept() {
     proxy.black_hole();
     holder.signal(Signal::STOP);
     let slept = Instant::now();
-    let admin = Client::connect(&hosts()).await.expect("connects");
+    let admin = admin_client(&hosts()).await;
     wait_children(&admin, &path, 0).await;
     clock.put_back(slept.elapsed());
     holder.signal(Signal::CONT);
@@ -120,7 +122,7 @@ async fn loss_is_reported_soon_after_the_machine_slept() {
     assert_eq!(holder.next_report().await, "lost: TrustEnded");
     let late = awake.elapsed();
     // The first timer that could notice, one of the client's own, is a fifth of the timeout away.
-    assert!(late < SLEEPER / 8, "{late:?} after the machine was awake again");
+    assert!(late < at_most(SLEEPER / 8), "{late:?} after the machine was awake again");
 }
 
 /// Not a test but the child of one. Does nothing if the variable is not set.
@@ -131,7 +133,7 @@ fn child_holds_the_lock() {
     };
     let (role, path) = role.split_once(' ').expect("a role and a path");
     let runtime = Runtime::new().expect("a runtime");
-    let timeout = if matches!(role, "sleep" | "clock") { SLEEPER } else { TIMEOUT };
+    let timeout = if matches!(role, "sleep" | "clock") { SLEEPER } else { PAUSED };
     let guard = runtime.block_on(async {
         let session = connect_for(&hosts(), timeout).await;
         let mutex = Mutex::new(&session, path).expect("a mutex");

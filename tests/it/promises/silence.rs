@@ -3,18 +3,18 @@
 //! `TRUST_CUTS=60 zk-docker/run cargo test --test it silence:: -- --nocapture --test-threads 1` prints the tables of
 //! `docs/operating.md`. By default a few cuts show that nothing is lost.
 
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 #[cfg(not(virtual_time))]
 use testbed::Ensemble;
+use testbed::next_look;
 use testbed::proxy::Proxy;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Session};
 
-use crate::support::{admin_client, connect_for, hosts, soon};
+use crate::support::{admin_client, at_most, connect_for, hosts, pass, soon};
 
 const T: Duration = Duration::from_secs(6);
 
@@ -24,11 +24,6 @@ const OUTAGE: Duration = Duration::from_secs(2);
 /// How many holds meet each kind of cut, where the tables are wanted.
 fn wanted() -> Option<usize> {
     std::env::var("TRUST_CUTS").ok().map(|cuts| cuts.parse().expect("a number of cuts"))
-}
-
-/// Lets time pass; never to wait for something.
-async fn pass(time: Duration) {
-    let _ = tokio::time::timeout(time, pending::<()>()).await;
 }
 
 /// A session with a hold.
@@ -283,7 +278,7 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
         let served = async {
             let path = format!("/it-{}", Uuid::new_v4().simple());
             while admin.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.is_err() {
-                pass(Duration::from_millis(10)).await;
+                next_look().await;
             }
             Instant::now()
         };
@@ -291,10 +286,10 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
             let mutex = Mutex::new(session, &format!("/it-{}/lock", Uuid::new_v4().simple())).expect("a mutex");
             let connected = async {
                 while session.state().is_connected() {
-                    pass(Duration::from_millis(5)).await;
+                    next_look().await;
                 }
                 while !session.state().is_connected() {
-                    pass(Duration::from_millis(5)).await;
+                    next_look().await;
                 }
                 Instant::now()
             };
@@ -303,7 +298,7 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
                 (Instant::now(), guard)
             };
             let (connected, (granted, _guard)) =
-                tokio::time::timeout(4 * *timeout, async { tokio::join!(connected, granted) })
+                tokio::time::timeout(at_most(4 * *timeout), async { tokio::join!(connected, granted) })
                     .await
                     .expect("in time");
             (*timeout, connected, granted)
@@ -317,7 +312,7 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
                 served - killed,
                 connected - killed
             );
-            assert!(late < timeout.mul_f64(0.5), "{late:?} of {timeout:?}");
+            assert!(late < at_most(timeout.mul_f64(0.5)), "{late:?} of {timeout:?}");
         }
     }
 }

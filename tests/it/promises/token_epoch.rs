@@ -3,9 +3,8 @@
 use testbed::Server;
 use zookeeper_recipes::{Contender, Error, Mutex, Options};
 
-use crate::counter::LONG;
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{World, connect_for, soon, wait_children};
+use crate::support::{BRIEF, TIMEOUT, World, connect, connect_for, soon, wait_children};
 use crate::warnings::Warnings;
 
 /// The smallest number of a transaction that leaves no room for an epoch.
@@ -19,14 +18,14 @@ fn epoch(number: u8) -> Options {
 #[tokio::test]
 async fn token_of_a_raised_epoch_is_larger_than_all_before_the_data_was_wiped() {
     let mut server = Server::start().await.expect("a server");
-    let session = connect_for(&server.hosts(), LONG).await.with_lock_options(epoch(1));
+    let session = connect(&server.hosts()).await.with_lock_options(epoch(1));
     let mutex = Mutex::new(&session, PATH).expect("a mutex");
     let mut before = mutex.lock().await.expect("held").fencing_token();
     for _ in 0..20 {
         before = before.max(mutex.lock().await.expect("held").fencing_token());
     }
     server.restart_empty().await.expect("a server without data");
-    let session = connect_for(&server.hosts(), LONG).await.with_lock_options(epoch(2));
+    let session = connect(&server.hosts()).await.with_lock_options(epoch(2));
     let after = Mutex::new(&session, PATH).expect("a mutex").lock().await.expect("held").fencing_token();
     assert!(after > before, "{after} (epoch {}) after {before} (epoch {})", after.epoch(), before.epoch());
 }
@@ -98,7 +97,7 @@ async fn contender_seen_in_one_epoch_is_broken_in_another() {
 async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_node() {
     let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
     for kin in &FAMILY {
-        let world = World::at(&server.hosts(), LONG).await;
+        let world = World::at(&server.hosts(), TIMEOUT).await;
         let lock = (kin.make)(&world.session, &world.path, epoch(1)).expect("a lock");
         let error = soon("an answer", lock.hold()).await.expect_err("no token");
         assert!(matches!(error, Error::InvalidInput { what: "token_epoch", .. }), "{}: {error:?}", kin.name);
@@ -111,7 +110,7 @@ async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_n
 #[tokio::test]
 async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
     let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
-    let world = World::at(&server.hosts(), LONG).await;
+    let world = World::at(&server.hosts(), TIMEOUT).await;
     let guard = world.mutex().lock().await.expect("held");
     let created = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("there").czxid;
     assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
@@ -123,8 +122,8 @@ async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
 #[tokio::test]
 async fn tokens_that_fall_are_warned_of_and_counted_once() {
     let mut server = Server::start().await.expect("a server");
-    let session = connect_for(&server.hosts(), LONG).await;
-    let other = connect_for(&server.hosts(), LONG).await;
+    let session = connect_for(&server.hosts(), BRIEF).await;
+    let other = connect(&server.hosts()).await;
     let mutex = Mutex::new(&session, PATH).expect("a mutex");
     for _ in 0..20 {
         mutex.lock().await.expect("held").release().await.expect("released");

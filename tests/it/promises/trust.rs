@@ -145,7 +145,7 @@ async fn holder_whose_follower_delays_pings_knows_at_about_the_same_time() {
         arena.ensemble.heal();
         arena.end(round).await;
     }
-    // Usually it is first by some milliseconds. A busy machine gets more time.
+    // Usually it is first by some milliseconds.
     margins.report_none_below(-T.as_secs_f64() / 4.0);
 }
 
@@ -155,7 +155,7 @@ async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
     let mut arena = Arena::start(FOR_FOLLOWERS).await;
     for _ in 0..rounds() {
         let (leader, follower) = arena.leader_and_follower().await;
-        let (holds, waits) = (arena.session(leader).await, arena.session(follower).await);
+        let (holds, waits) = (arena.session(leader).await, arena.brief_session(follower).await);
         let semaphore = |session| Semaphore::new(session, &arena.path, 1).expect("a semaphore");
         let permit = semaphore(&holds).acquire().await.expect("free");
         let (session, place) = (waits.id(), semaphore(&waits).enqueue(1).await.expect("queues"));
@@ -170,7 +170,7 @@ async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
 
         permit.release().await.expect("still held");
         let admitted = soon("its turn", &mut waiter).await.expect("does not panic");
-        admitted.expect("waits on in the next session").release().await.expect("held");
+        drop(admitted.expect("waits on in the next session"));
         holds.close().await.expect("closes");
         waits.close().await.expect("closes");
     }
@@ -178,8 +178,8 @@ async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_in_healthy_ensemble_stays_held() {
-    // Longer than the usual timeout, for a machine that stalls. This test does not wait for the end of a session.
-    let timeout = 6 * T;
+    // A third of it is longer than a machine stalls for.
+    let timeout = 10 * T;
     let arena = Arena::start(FOR_FOLLOWERS).await;
     let mut holds = Vec::new();
     for server in 0..3 {
@@ -223,6 +223,7 @@ impl Margins {
     fn add(&mut self, change: &Change) {
         let early = change.granted.saturating_duration_since(change.reported);
         let late = change.reported.saturating_duration_since(change.granted);
+        let late = late.saturating_sub(change.stalled);
         self.margins.push(early.as_secs_f64() - late.as_secs_f64());
         if !matches!(change.holder_at_grant, HoldState::Lost(_)) {
             self.late.push(change.holder_at_grant);

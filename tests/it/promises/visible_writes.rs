@@ -5,7 +5,7 @@ use testbed::next_look;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{LockGuard, Mutex, RwLock};
 
-use crate::support::{UNHURRIED, admin_client, connect_for, soon};
+use crate::support::{admin_client, connect, soon};
 
 const DATA: &str = "/data";
 
@@ -19,8 +19,8 @@ async fn next_holder_on_a_server_that_lags_reads_what_the_last_one_wrote() {
     let ensemble = Ensemble::builder().sync_limit(300).start().await.expect("an ensemble");
     let leader = ensemble.leader().await.expect("a leader");
     let follower = ensemble.followers().await.expect("followers")[0];
-    let ahead = connect_for(&ensemble.server(leader).hosts(), UNHURRIED).await;
-    let behind = connect_for(&ensemble.server(follower).hosts(), UNHURRIED).await;
+    let ahead = connect(&ensemble.server(leader).hosts()).await;
+    let behind = connect(&ensemble.server(follower).hosts()).await;
     let (writer, reader) = (ahead.client().expect("a client"), behind.client().expect("a client"));
     // Reads of a session wait for its writes, so the server is asked by another one, too.
     let stale = admin_client(&ensemble.server(follower).hosts()).await;

@@ -1,7 +1,6 @@
 //! A free lock that is granted by the number of children in the answer to its create: on several servers, of which one dies or lags,
 //! and where servers check more than usual.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +13,9 @@ use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkE
 use zookeeper_recipes::{Error, Mutex, Session};
 
 use crate::requests::undisturbed::{COUNTED, cycle, is_tried_once};
-use crate::support::{PATIENCE, UNHURRIED, World, admin_client, connect_for, make_paths, soon, wait_children};
+use crate::support::{
+    PATIENCE, TIMEOUT, World, admin_client, connect, make_paths, pass, soon, until, wait_children,
+};
 
 /// Three servers, a session on each, and a path that exists.
 struct Turns {
@@ -37,7 +38,7 @@ impl Turns {
             // It moves to another server when its own is gone.
             let others = (1..3).map(|other| ensemble.server((server + other) % 3).hosts());
             let hosts: Vec<String> = [ensemble.server(server).hosts()].into_iter().chain(others).collect();
-            let session: Session = connect_for(&hosts.join(","), UNHURRIED).await;
+            let session: Session = connect(&hosts.join(",")).await;
             mutexes.push(Mutex::new(&session, &path).expect("a mutex"));
         }
         Self { ensemble, admin, path, ledger: Arc::new(Ledger::new()), mutexes }
@@ -80,7 +81,7 @@ impl Turns {
                     turn(&mutex, &ledger, &format!("worker {number}, turn {count}")).await;
                     count += 1;
                     // Others come and go meanwhile, so some find the lock free.
-                    a_moment(Duration::from_micros(random.u64(..8_000))).await;
+                    pass(Duration::from_micros(random.u64(..8_000))).await;
                 }
                 count
             })
@@ -95,10 +96,6 @@ async fn turn(mutex: &Mutex, ledger: &Ledger, who: &str) {
     tokio::task::yield_now().await;
     entry.leave();
     guard.release().await.expect("its session lives");
-}
-
-async fn a_moment(time: Duration) {
-    let _ = tokio::time::timeout(time, pending::<()>()).await;
 }
 
 async fn end(turns: Turns, is_over: Arc<AtomicBool>, workers: Vec<JoinHandle<usize>>) {
@@ -121,12 +118,7 @@ async fn sessions_on_three_servers_exclude_each_other_over_the_death_of_the_lead
         let leader = turns.ensemble.leader().await.expect("a leader");
         let before = turns.ledger.grants().len();
         turns.ensemble.server_mut(leader).kill();
-        soon("grants without the leader", async {
-            while turns.ledger.grants().len() < before + 30 {
-                a_moment(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until("grants without the leader", || turns.ledger.grants().len() >= before + 30).await;
         turns.ensemble.server_mut(leader).restart().await.unwrap_or_else(|error| panic!("{error}"));
         turns.ensemble.settled().await.expect("settles");
     }
@@ -142,15 +134,10 @@ async fn session_on_a_follower_that_lags_excludes_the_others() {
         let leader = turns.ensemble.leader().await.expect("a leader");
         let follower = (leader + 1) % 3;
         turns.ensemble.link(follower, leader).black_hole();
-        a_moment(Duration::from_millis(300)).await;
+        pass(Duration::from_millis(300)).await;
         turns.ensemble.heal();
         let before = turns.ledger.grants().len();
-        soon("grants on all servers", async {
-            while turns.ledger.grants().len() < before + 10 {
-                a_moment(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until("grants on all servers", || turns.ledger.grants().len() >= before + 10).await;
     }
     end(turns, is_over, workers).await;
 }
@@ -160,7 +147,7 @@ async fn session_on_a_follower_that_lags_excludes_the_others() {
 async fn server_that_checks_early_is_asked_once_for_what_it_refuses() {
     let server =
         Server::builder().property("zookeeper.enableEagerACLCheck", "true").start().await.expect("a server");
-    let world = World::at(&server.hosts(), UNHURRIED).await;
+    let world = World::at(&server.hosts(), TIMEOUT).await;
     world.make_path().await;
     is_tried_once(&world).await;
 }
@@ -184,7 +171,7 @@ async fn lock_within_a_quota_is_granted_by_the_count_and_beyond_it_refused() {
     let server = Server::builder().property("zookeeper.enforceQuota", "true").start().await.expect("a server");
     let report = server.four_letter_word("srvr").await.expect("answers");
     let is_enforced = !report.contains("version: 3.6");
-    let world = World::at(&server.hosts(), UNHURRIED).await;
+    let world = World::at(&server.hosts(), TIMEOUT).await;
     world.make_path().await;
     set_quota(&world, 1, 2).await;
     let mutex = world.mutex();

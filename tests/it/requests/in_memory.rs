@@ -14,8 +14,7 @@ use zookeeper_recipes::{
     Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock, Session,
 };
 
-use crate::recipes::MUTEX;
-use crate::support::{World, soon};
+use crate::support::{World, hosts, soon};
 use crate::ways::Ways;
 
 /// Waits until the node at this place in the queue, or its predecessor, has a watch of its own that was answered.
@@ -39,7 +38,7 @@ async fn granted<T>(task: JoinHandle<Result<T>>) -> T {
 
 #[tokio::test]
 async fn release_hands_over_to_the_next_task_before_it_is_answered() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let first = world.mutex().lock().await.expect("held");
     let second = waiter(&world, world.mutex(), 2).await;
     let third = waiter(&world, world.mutex(), 3).await;
@@ -69,7 +68,7 @@ async fn release_hands_over_to_the_next_task_before_it_is_answered() {
 
 #[tokio::test]
 async fn tasks_of_one_session_take_few_watches() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let mut tasks = Vec::new();
     for count in 2..=100 {
@@ -97,7 +96,7 @@ async fn tasks_of_one_session_take_few_watches() {
 
 #[tokio::test]
 async fn all_readers_behind_a_writer_are_granted_by_its_release() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let writer = lock.write().await.expect("held");
     let mut readers = Vec::new();
@@ -132,7 +131,7 @@ async fn all_readers_behind_a_writer_are_granted_by_its_release() {
 
 #[tokio::test]
 async fn downgrade_admits_the_readers_behind_it() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let writer = lock.write().await.expect("held");
     let queued = lock.clone();
@@ -150,7 +149,7 @@ async fn downgrade_admits_the_readers_behind_it() {
 #[tokio::test]
 async fn next_task_is_admitted_when_the_node_of_the_holder_is_deleted() {
     for is_handed_over in [false, true] {
-        let world = World::calm().await;
+        let world = World::with_path().await;
         let mut held = world.mutex().lock().await.expect("held");
         if is_handed_over {
             // The second holder has a watch on its own node, which the next waiter shares.
@@ -173,7 +172,7 @@ async fn next_task_is_admitted_when_the_node_of_the_holder_is_deleted() {
 
 #[tokio::test]
 async fn waiter_whose_node_was_deleted_is_not_handed_the_lock() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let evicted = waiter(&world, world.mutex(), 2).await;
     let node = own_watch(&world, 1).await;
@@ -190,7 +189,7 @@ async fn waiter_whose_node_was_deleted_is_not_handed_the_lock() {
 /// Its own watch is being set when the lock is handed over, and finds no node.
 #[tokio::test]
 async fn waiter_whose_node_was_deleted_before_its_watch_is_not_handed_the_lock() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     world.proxy.on_request(|one| if one.op == Op::GetData { Verdict::Hold } else { Verdict::Forward });
     let evicted = waiter(&world, world.mutex(), 2).await;
@@ -207,7 +206,7 @@ async fn waiter_whose_node_was_deleted_before_its_watch_is_not_handed_the_lock()
 
 #[tokio::test]
 async fn waiter_that_nobody_awaits_passes_the_lock_on_when_it_is_dropped() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let waiting = world.mutex().enqueue().await.expect("queued");
     let third = waiter(&world, world.mutex(), 3).await;
@@ -221,7 +220,7 @@ async fn waiter_that_nobody_awaits_passes_the_lock_on_when_it_is_dropped() {
 
 #[tokio::test]
 async fn waiter_behind_one_that_nobody_awaits_is_admitted_when_that_node_is_deleted() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let waiting = world.mutex().enqueue().await.expect("queued");
     let third = waiter(&world, world.mutex(), 3).await;
@@ -236,7 +235,7 @@ async fn waiter_behind_one_that_nobody_awaits_is_admitted_when_that_node_is_dele
 
 #[tokio::test]
 async fn cancelled_waiters_in_between_are_passed_over() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let mut tasks = Vec::new();
     for count in 2..8 {
@@ -261,7 +260,7 @@ async fn cancelled_waiters_in_between_are_passed_over() {
 /// Sessions on clones of one client share the nodes' owner, but not their memory.
 #[tokio::test]
 async fn two_sessions_on_one_client_hand_over_by_the_server() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let client = world.session.client().expect("a client");
     let [one, two] = [(); 2].map(|()| Session::attach(client.clone()).expect("attached"));
     let lock = |session: &Session| Mutex::new(session, &world.path).expect("a mutex");
@@ -278,7 +277,7 @@ async fn two_sessions_on_one_client_hand_over_by_the_server() {
 async fn hold_that_reached_its_limit_hands_nothing_over() {
     let ways = Ways::new();
     let _listening = ways.listen();
-    let world = World::calm().await;
+    let world = World::with_path().await;
     // Only a waiter with a watch on its own node can be handed the lock. On a busy machine that may take longer than a limit.
     let limits = std::iter::successors(Some(Duration::from_millis(200)), |limit| Some(*limit * 2));
     for limit in limits {
@@ -312,7 +311,7 @@ async fn hold_that_reached_its_limit_hands_nothing_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_several_sessions_exclude_each_other() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let ledger = Arc::new(Ledger::new());
     let sessions = [world.session.clone(), world.other().await, world.other().await];
     let tasks = (0..24).map(|task| {
@@ -339,7 +338,7 @@ async fn tasks_of_several_sessions_exclude_each_other() {
 /// A foreign writer, which is the only one ahead of a mutex, takes a reader's node for its own.
 #[tokio::test]
 async fn mutex_behind_a_foreign_writer_that_downgrades_waits_on() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let writer = RwLock::new(&world.other().await, &world.path).expect("a lock").write().await.expect("held");
     let next = waiter(&world, world.mutex(), 2).await;
     soon("a watch", world.proxy.wait_for(|one| one.watch && one.answer.is_some())).await;
@@ -358,7 +357,7 @@ async fn mutex_behind_a_foreign_writer_that_downgrades_waits_on() {
 #[tokio::test]
 async fn waiter_whose_node_is_deleted_with_its_predecessor_is_not_granted() {
     for own_first in [true, false] {
-        let world = World::calm().await;
+        let world = World::with_path().await;
         let held = world.other_mutex().await.lock().await.expect("held");
         let next = waiter(&world, world.mutex(), 2).await;
         let node = own_watch(&world, 1).await;
@@ -379,7 +378,7 @@ async fn waiter_whose_node_is_deleted_with_its_predecessor_is_not_granted() {
 /// In memory, each of them waits for the one ahead of it, and nobody polls those.
 #[tokio::test]
 async fn waiter_behind_several_that_nobody_awaits_is_admitted_when_their_nodes_are_deleted() {
-    let world = World::of(&MUTEX, Duration::from_secs(6)).await;
+    let world = World::at(&hosts(), Duration::from_secs(6)).await;
     let held = world.other_mutex().await.lock().await.expect("held");
     let first = world.mutex().enqueue().await.expect("queued");
     let second = world.mutex().enqueue().await.expect("queued");
@@ -397,7 +396,7 @@ async fn waiter_behind_several_that_nobody_awaits_is_admitted_when_their_nodes_a
 #[tokio::test]
 async fn tasks_of_one_session_that_come_together_take_few_watches() {
     const TASKS: usize = 200;
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     world.proxy.reset();
     let come = (0..TASKS).map(|_| {
@@ -424,7 +423,7 @@ async fn tasks_of_one_session_that_come_together_take_few_watches() {
 /// The nearer of two strangers was its predecessor, and not the only one ahead.
 #[tokio::test]
 async fn waiter_behind_two_strangers_waits_on_when_the_nearer_gives_up() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.other_mutex().await.lock().await.expect("held");
     let nearer = waiter(&world, world.other_mutex().await, 2).await;
     let next = waiter(&world, world.mutex(), 3).await;
@@ -444,7 +443,7 @@ async fn waiter_behind_two_strangers_waits_on_when_the_nearer_gives_up() {
 async fn deletion_of_a_predecessor_of_the_same_session_takes_another_listing() {
     let ways = Ways::new();
     let _listening = ways.listen();
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let client = world.session.client().expect("a client");
     let other = Session::attach(client.clone()).expect("attached");
     let held = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
@@ -462,7 +461,7 @@ async fn deletion_of_a_predecessor_of_the_same_session_takes_another_listing() {
 async fn deletion_of_a_predecessor_on_another_connection_takes_another_listing() {
     let ways = Ways::new();
     let _listening = ways.listen();
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.other_mutex().await.lock().await.expect("held");
     let next = waiter(&world, world.mutex(), 2).await;
     own_watch(&world, 1).await;
@@ -509,7 +508,7 @@ impl Wake for WaitsForDelete {
 #[cfg(not(virtual_time))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_task_is_not_woken_before_the_delete_is_sent() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let mutex = world.mutex();
     let woken = Arc::new(WaitsForDelete { world, releasing: Shared::default(), seen: Shared::default() });

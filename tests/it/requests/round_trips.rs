@@ -7,11 +7,11 @@ use testbed::frames::{Kind, Op};
 use testbed::proxy::{Direction, Request};
 
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, MultiWriteResult};
 use zookeeper_recipes::{MultiLock, Mutex};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, is_keep_alive, make_paths, soon};
+use crate::support::{BRIEF, World, admin_client, connect, hosts, is_keep_alive, make_paths, pass, soon};
 
 /// Answers are delayed by this, so that each wait for one shows as a round trip of its own. It is much longer than a
 /// kernel delays an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may delay a second segment.
@@ -19,7 +19,7 @@ const HOLD: Duration = Duration::from_millis(500);
 
 /// A session that sends nothing by itself while answers are delayed.
 async fn calm(recipe: &Recipe) -> World {
-    World::of(recipe, UNHURRIED).await
+    World::of(recipe).await
 }
 
 fn writes(world: &World) -> usize {
@@ -165,9 +165,9 @@ async fn handover_wakes_one_waiter_with_one_watch() {
 #[tokio::test]
 async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() {
     // The test takes less than a third of it from here on; then trust is renewed.
-    let timeout = 2 * TIMEOUT;
+    let timeout = 2 * BRIEF;
     let world = World::at(&hosts(), timeout).await;
-    let other = connect_for(&world.hosts, UNHURRIED).await;
+    let other = connect(&world.hosts).await;
     let guard = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
     let waiter = world.mutex();
     let waiting = tokio::spawn(async move { waiter.lock().await });
@@ -191,7 +191,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
 
 #[tokio::test]
 async fn trust_costs_three_writes_per_session_timeout() {
-    let timeout = 2 * TIMEOUT;
+    let timeout = 2 * BRIEF;
     let world = World::at(&hosts(), timeout).await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.leave_out(|request| !is_keep_alive(request));
@@ -209,15 +209,15 @@ async fn trust_costs_three_writes_per_session_timeout() {
 /// The trust in the first write of a session depends on it.
 #[tokio::test]
 async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
-    let world = World::new().await;
-    let _ = tokio::time::timeout(3 * TIMEOUT, std::future::pending::<()>()).await;
+    let world = World::brief().await;
+    pass(3 * BRIEF).await;
     let frames = world.proxy.uncounted();
     let pings = frames.iter().filter(|frame| frame.kind == Kind::Ping && frame.direction == Direction::ToServer);
     let sent: Vec<_> = pings.map(|ping| ping.arrived).collect();
     let mut gaps: Vec<_> = sent.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort();
     // On a busy machine many of them are late, and none is early.
-    let usual = gaps[gaps.len() / 4].as_secs_f64() / TIMEOUT.as_secs_f64();
+    let usual = gaps[gaps.len() / 4].as_secs_f64() / BRIEF.as_secs_f64();
     println!("pings: every {usual:.3} timeouts");
     assert!((0.14..0.215).contains(&usual), "a ping every {usual:.3} timeouts");
 }
@@ -279,7 +279,7 @@ async fn recipes_take_the_fewest_round_trips_and_writes() {
 /// Servers before 3.7.2, 3.8.2 and 3.9.0 do not return the transaction that created several nodes (ZOOKEEPER-4026), so
 /// it is read. Returns how many extra round trips this server costs.
 async fn extra_read() -> usize {
-    let admin = Client::connect(&hosts()).await.expect("connects");
+    let admin = admin_client(&hosts()).await;
     let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let mut writer = admin.new_multi_writer();
     writer.add_create(&format!("/it-{}", Uuid::new_v4().simple()), b"", &mode).expect("a request");

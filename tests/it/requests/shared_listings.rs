@@ -10,7 +10,7 @@ use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{PATIENCE, UNHURRIED, World, connect_for, hosts, soon};
+use crate::support::{PATIENCE, World, connect, soon};
 
 /// How many callers list at once. All do so before the first answer, since nothing else runs until each has been polled
 /// once.
@@ -29,7 +29,7 @@ async fn places(mutex: &Mutex) -> Result<Vec<Waiting<MutexGuard>>> {
 #[tokio::test]
 async fn waiters_of_one_session_share_their_listings() {
     // Nothing is sent to renew trust meanwhile.
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     let places = soon("all are queued", places(&world.mutex())).await.expect("enqueued");
@@ -46,8 +46,8 @@ async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
     // later.
     let rounds = (1..=CALLERS + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
     let rounds = rounds.map(|cut| async move {
-        let world = World::at(&hosts(), UNHURRIED).await;
-        let other = connect_for(&world.hosts, UNHURRIED).await;
+        let world = World::new().await;
+        let other = connect(&world.hosts).await;
         let _ahead = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
         world.proxy.reset();
         world.proxy.cut(cut);
@@ -65,7 +65,7 @@ async fn searches_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
     // Usually about five, more if the callers are slow. It must not be one each.
     const AT_MOST: usize = MANY / 10;
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
@@ -89,7 +89,7 @@ async fn searches_after_a_cut_share_their_listings() {
 /// A listing does not show the nodes of creates that were sent behind it. If these were read first, a quorum would be asked for each.
 #[tokio::test]
 async fn creates_that_were_sent_behind_a_listing_are_read_behind_it() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
@@ -138,7 +138,7 @@ type Places = Vec<Result<Waiting<MutexGuard>>>;
 
 /// A world whose proxy holds listings, and the callers that wait for them.
 async fn held_listings() -> (World, BoxFuture<'static, Places>) {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
     world.proxy.on_request(|request| match request.op {
@@ -183,7 +183,7 @@ async fn callers_that_share_a_listing_share_a_refusal() {
 /// Callers that do not queue look before they write, and find no path.
 #[tokio::test]
 async fn callers_that_share_a_listing_share_its_absence() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = world.mutex();
     world.proxy.reset();
     let tried = soon("listings", try_join_all((0..CALLERS).map(|_| mutex.try_lock()))).await.expect("asked");
@@ -212,7 +212,7 @@ async fn callers_that_wait_for_a_listing_end_with_the_session() {
 #[cfg(not(virtual_time))]
 #[tokio::test]
 async fn caller_does_not_share_a_listing_that_was_sent_before_it_came() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     world.make_path().await;
     let other = world.other_mutex().await;
     world.proxy.reset();

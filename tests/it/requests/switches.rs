@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Instant;
 
-use crate::support::{UNHURRIED, World, hosts, soon};
+use crate::support::{World, soon};
 use crate::warnings::Warnings;
 use testbed::next_look;
 
@@ -23,7 +23,7 @@ async fn count_polls<F: Future>(polls: &mut usize, future: F) -> F::Output {
 /// The client's own task is woken by every request; it is not counted.
 #[tokio::test]
 async fn lock_and_release_wake_no_task_but_the_callers() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = world.mutex();
     mutex.lock().await.expect("held").release().await.expect("released");
     let logged = Warnings::and_traces();

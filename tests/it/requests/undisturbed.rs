@@ -1,6 +1,5 @@
 //! A session that locks a path again where nobody else has queued since is granted the lock by the answer to its create.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, Options};
 
-use crate::support::{World, make_paths, soon};
+use crate::support::{World, make_paths, pass, soon};
 
 async fn lock(world: &World, mutex: &Mutex) -> (MutexGuard, Vec<Op>) {
     world.proxy.reset();
@@ -44,7 +43,7 @@ const MISCOUNTED: [Op; 2] = [Op::Multi, Op::GetChildren2];
 
 #[tokio::test]
 async fn undisturbed_lock_and_its_release_take_one_request_each() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let mut last = None;
     for _ in 0..5 {
@@ -71,7 +70,7 @@ async fn undisturbed_lock_and_its_release_take_one_request_each() {
 
 #[tokio::test]
 async fn another_contender_in_between_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let other = world.other_mutex().await;
     // Who has come and gone is in no count.
@@ -106,7 +105,7 @@ async fn until_alone_again(world: &World, mutex: &Mutex) {
 /// The numbers of the new path come to the one that would have been next in the old one, while somebody holds.
 #[tokio::test]
 async fn path_that_was_made_again_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     make_again(&world).await;
     assert!(mutex.try_lock().await.expect("asked").is_none());
@@ -123,7 +122,7 @@ async fn path_that_was_made_again_is_seen() {
 /// It is seen before anything is written, over this connection and over the next. Later data may be overwritten, as documented.
 #[tokio::test]
 async fn data_written_to_the_path_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     world.admin.set_data(&world.path, b"x", None).await.expect("written");
     let mutex = world.mutex();
     let data = async || world.admin.get_data(&world.path).await.expect("read").0;
@@ -145,7 +144,7 @@ async fn data_written_to_the_path_is_seen() {
 
 #[tokio::test]
 async fn data_of_the_path_is_kept_where_a_lock_may_not_write_it() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = Mutex::with_options(&world.session, &world.path, Options::new().with_one_request(false));
     let mutex = mutex.expect("a mutex");
     for _ in 0..3 {
@@ -158,7 +157,7 @@ async fn data_of_the_path_is_kept_where_a_lock_may_not_write_it() {
 
 #[tokio::test]
 async fn lost_connection_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     world.proxy.cut_now();
     let (guard, _) = lock(&world, &mutex).await;
@@ -173,7 +172,7 @@ async fn lost_connection_is_seen() {
 /// Somebody may have written data to the path meanwhile.
 #[tokio::test]
 async fn connection_that_was_lost_and_is_back_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     world.proxy.cut_now();
     let client = world.session.client().expect("a client");
@@ -187,7 +186,7 @@ async fn connection_that_was_lost_and_is_back_is_seen() {
 /// Each create counts those before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_lock_together_exclude_each_other() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (mutex, ledger) = (until_undisturbed(&world).await, Arc::new(Ledger::new()));
     for round in 0..20 {
         let tasks = (0..4).map(|task| {
@@ -208,7 +207,7 @@ async fn tasks_that_lock_together_exclude_each_other() {
 
 #[tokio::test]
 async fn node_that_could_not_be_deleted_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let (guard, _) = lock(&world, &mutex).await;
     let undeletable = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::ADMIN;
@@ -222,7 +221,7 @@ async fn node_that_could_not_be_deleted_is_seen() {
 /// Newer servers send no event to a session that may not read the path. The hold learns of it by a look.
 #[tokio::test]
 async fn hold_in_a_path_that_was_made_again_without_an_event_is_lost() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let (guard, ops) = lock(&world, &mutex).await;
     assert_eq!(ops, COUNTED);
@@ -241,7 +240,7 @@ async fn hold_in_a_path_that_was_made_again_without_an_event_is_lost() {
 /// No event is needed to see it.
 #[tokio::test]
 async fn path_that_was_made_again_without_an_event_is_seen() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     world.proxy.swallow_events();
     make_again(&world).await;
@@ -257,7 +256,7 @@ async fn path_that_was_made_again_without_an_event_is_seen() {
 /// It goes on, and its node shows when it is lost.
 #[tokio::test]
 async fn hold_in_a_path_that_may_not_be_read_any_more_is_lost_with_its_node() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let (guard, ops) = lock(&world, &mutex).await;
     assert_eq!(ops, COUNTED);
@@ -274,7 +273,7 @@ async fn hold_in_a_path_that_may_not_be_read_any_more_is_lost_with_its_node() {
 /// The waiter behind it has counted and seen the other one.
 #[tokio::test]
 async fn hold_that_was_deceived_hands_the_lock_over_to_nobody() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let (deceived, ops) = lock(&world, &mutex).await;
     assert_eq!(ops, COUNTED);
@@ -300,7 +299,7 @@ async fn hold_that_was_deceived_hands_the_lock_over_to_nobody() {
 /// The count shows two, of which ours came last.
 #[tokio::test]
 async fn contender_ahead_is_seen_by_the_count() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let held = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
@@ -317,7 +316,7 @@ async fn contender_ahead_is_seen_by_the_count() {
 /// A child that is no contender is counted, too. Then the listing decides.
 #[tokio::test]
 async fn child_that_is_no_contender_is_counted_once() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(&format!("{}/notes", world.path), b"", &open).await.expect("created");
@@ -330,7 +329,7 @@ async fn child_that_is_no_contender_is_counted_once() {
 /// Where its data may not be written, nothing is counted again.
 #[tokio::test]
 async fn path_that_may_not_be_written_is_tried_once() {
-    is_tried_once(&World::calm().await).await;
+    is_tried_once(&World::with_path().await).await;
 }
 
 /// The data of a path that may not be written is tried once.
@@ -347,7 +346,7 @@ pub(crate) async fn is_tried_once(world: &World) {
 /// The count shows another, and the listing behind it one that is not ours.
 #[tokio::test]
 async fn contender_in_place_of_its_own_node_is_seen_by_the_look_at_the_path() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     let other = world.other_mutex().await;
     let before = other.lock().await.expect("held");
@@ -369,10 +368,10 @@ async fn contender_in_place_of_its_own_node_is_seen_by_the_look_at_the_path() {
 /// It bounds for how long data that somebody writes to the path may be overwritten.
 #[tokio::test]
 async fn what_was_seen_of_the_path_half_a_minute_ago_is_looked_at_again() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     // Nothing but time makes it old.
-    let _ = tokio::time::timeout(Duration::from_secs(31), pending::<()>()).await;
+    pass(Duration::from_secs(31)).await;
     assert_eq!(cycle(&world, &mutex).await, LISTED);
     assert_eq!(cycle(&world, &mutex).await, COUNTED);
 }
@@ -380,7 +379,7 @@ async fn what_was_seen_of_the_path_half_a_minute_ago_is_looked_at_again() {
 /// Those of paths that nobody locks any more give way.
 #[tokio::test]
 async fn watches_on_idle_paths_leave_room_for_that_of_a_hold() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let idle = (0..600).map(|number| format!("{}-{number:0>80}", world.path));
     for path in idle {
         let mutex = Mutex::new(&world.session, &path).expect("a mutex");
@@ -414,7 +413,7 @@ async fn make_again(world: &World) {
 /// What another one has done before is in no count.
 #[tokio::test]
 async fn sessions_that_take_turns_take_one_request_each() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (mutex, other) = (until_undisturbed(&world).await, world.other_mutex().await);
     for _ in 0..6 {
         other.lock().await.expect("held").release().await.expect("released");
@@ -425,7 +424,7 @@ async fn sessions_that_take_turns_take_one_request_each() {
 /// A count would be wrong each time, and cost a round trip.
 #[tokio::test]
 async fn sessions_that_meet_list_each_time() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let (mutex, other) = (world.mutex(), world.other_mutex().await);
     for _ in 0..6 {
         let held = other.lock().await.expect("held");
@@ -444,7 +443,7 @@ async fn sessions_that_meet_list_each_time() {
 
 #[tokio::test]
 async fn path_that_is_gone_is_made_again_in_three_round_trips() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = until_undisturbed(&world).await;
     world.admin.delete(&world.path, None).await.expect("deleted");
     world.proxy.hold_answers(Duration::from_millis(500));
@@ -455,7 +454,7 @@ async fn path_that_is_gone_is_made_again_in_three_round_trips() {
 
 #[tokio::test]
 async fn paths_that_are_locked_again_take_no_watches() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     for number in 0..80 {
         let mutex = Mutex::new(&world.session, &format!("{}/{number}", world.path)).expect("a mutex");
         for _ in 0..3 {
@@ -468,7 +467,7 @@ async fn paths_that_are_locked_again_take_no_watches() {
 
 #[tokio::test]
 async fn paths_that_were_locked_before_leave_room_for_those_that_are_locked_again() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     let mutex = |name: &str| Mutex::new(&world.session, &format!("{}/{name}", world.path)).expect("a mutex");
     for path in 0..1100 {
         mutex(&format!("once-{path}")).lock().await.expect("held").release().await.expect("released");

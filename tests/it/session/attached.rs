@@ -8,19 +8,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use testbed::frames::Op;
+use testbed::next_look;
 use testbed::proxy::{Cut, Verdict};
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
-
-async fn pass(time: Duration) {
-    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
-}
+use crate::support::{BRIEF, TIMEOUT, World, at_most, connect, hosts, pass, soon};
 
 async fn client(hosts: &str) -> Client {
-    Client::connector().with_session_timeout(TIMEOUT).connect(hosts).await.expect("connects")
+    client_for(hosts, TIMEOUT).await
+}
+
+async fn client_for(hosts: &str, timeout: Duration) -> Client {
+    Client::connector().with_session_timeout(timeout).connect(hosts).await.expect("connects")
 }
 
 fn runtime() -> Runtime {
@@ -31,7 +32,7 @@ fn runtime() -> Runtime {
 async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles() {
     let world = World::new().await;
     world.make_path().await;
-    let client = client(&world.proxy.hosts()).await;
+    let client = client_for(&world.proxy.hosts(), BRIEF).await;
     let session = Session::attach(client.clone()).expect("in a runtime");
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let mut state = client.state_watcher();
@@ -40,7 +41,7 @@ async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles()
     drop(guard);
     drop(session);
     // Longer than any call waits for an answer, but in time for the session.
-    pass(TIMEOUT * 15 / 16).await;
+    pass(BRIEF * 15 / 16).await;
     world.proxy.heal();
     world.wait_empty().await;
 }
@@ -49,12 +50,13 @@ async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles()
 fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
     let (clients, holders) = (runtime(), Builder::new_current_thread().enable_all().build().expect("a runtime"));
     let world = holders.block_on(World::new());
-    let session = clients.block_on(async { Session::attach(client(&hosts()).await).expect("in a runtime") });
+    let session =
+        clients.block_on(async { Session::attach(client_for(&hosts(), BRIEF).await).expect("in a runtime") });
     let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
     clients.shutdown_background();
     // The runtime of the hold runs on, although the client's has ended.
     assert_eq!(holders.block_on(soon("the loss", guard.lost())), Loss::Expired);
-    holders.block_on(pass(TIMEOUT));
+    holders.block_on(pass(BRIEF));
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     assert!(holders.block_on(soon("an answer", mutex.lock())).is_err());
 }
@@ -72,13 +74,12 @@ fn session_is_not_attached_on_a_runtime_without_timers() {
 async fn first_lock_of_a_given_client_may_come_late() {
     let world = World::new().await;
     world.make_path().await;
-    // After a stall of a quarter of it, the first lock takes longer than the limit.
-    let timeout = 3 * TIMEOUT;
-    let client = Client::connector().with_session_timeout(timeout).connect(&hosts()).await.expect("connects");
+    let timeout = 3 * BRIEF;
+    let client = client_for(&hosts(), timeout).await;
     let session = Session::attach(client).expect("in a runtime");
     pass(timeout / 2).await;
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let guard = mutex.try_lock_for(timeout / 4).await.expect("asked").expect("free");
+    let guard = mutex.try_lock_for(at_most(timeout / 4)).await.expect("asked").expect("free");
     guard.release().await.expect("released");
 }
 
@@ -221,7 +222,7 @@ async fn close_of_a_given_client_finds_a_double_that_appears_late() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = world.session.client().expect("a client");
     let waiting = soon("a place", world.mutex().enqueue()).await.expect("enqueued");
@@ -246,7 +247,7 @@ async fn future_that_is_kept_does_not_keep_the_session() {
             if futures_util::poll!(&mut kept).is_ready() {
                 break;
             }
-            pass(Duration::from_millis(2)).await;
+            next_look().await;
         }
         soon("the end", world.session.close()).await.expect("closed");
         let guard = soon("another", world.other_mutex().await.lock()).await.expect("held");
@@ -271,7 +272,7 @@ async fn loss_signal_of_a_released_guard_stays_pending() {
     });
     tokio::task::yield_now().await;
     guard.release().await.expect("released");
-    pass(2 * TIMEOUT).await;
+    pass(2 * BRIEF).await;
     assert!(!signal.is_finished(), "it was released, not lost");
     assert!(polls.load(Ordering::Relaxed) < 10, "{} polls", polls.load(Ordering::Relaxed));
 }
@@ -279,11 +280,11 @@ async fn loss_signal_of_a_released_guard_stays_pending() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_leave_room_for_a_waiter() {
     // Answered in time for its holds to be fresh on a busy machine, too.
-    let timeout = TIMEOUT * 3;
+    let timeout = BRIEF * 3;
     let world = World::at(&hosts(), timeout).await;
     let path = |number: usize| format!("{}/{}{number}", world.path, "x".repeat(600));
     // It holds meanwhile, however long a busy machine takes.
-    let other = connect_for(&world.hosts, UNHURRIED).await;
+    let other = connect(&world.hosts).await;
     let ahead = Mutex::new(&other, &path(1000)).expect("a mutex").lock().await.expect("held");
     let mut holds = Vec::new();
     for number in 0..170 {
@@ -336,12 +337,14 @@ async fn node_of_the_same_name_is_not_the_one_that_was_created() {
 /// A thread that stalls for longer than the first write of a session is trusted.
 #[tokio::test]
 async fn guard_that_is_returned_after_a_stall_is_held() {
-    let world = World::new().await;
+    // With more room than the machine itself stalls for.
+    let timeout = 3 * BRIEF;
+    let world = World::at(&hosts(), timeout).await;
     world.make_path().await;
     let (_keep, never) = std::sync::mpsc::channel::<()>();
-    let _ = never.recv_timeout(TIMEOUT / 3);
+    let _ = never.recv_timeout(timeout / 3);
     let guard = soon("a hold", world.mutex().lock()).await.expect("held");
     assert_eq!(guard.state(), HoldState::Held);
-    assert!(guard.valid_for() > TIMEOUT / 4, "trusted for {:?}", guard.valid_for());
+    assert!(guard.valid_for() > timeout / 4, "trusted for {:?}", guard.valid_for());
     guard.release().await.expect("released");
 }

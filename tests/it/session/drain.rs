@@ -18,7 +18,7 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::*;
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, children, polled, soon, wait_children};
+use crate::support::{BRIEF, PATIENCE, TIMEOUT, World, at_most, children, polled, soon, wait_children};
 use crate::warnings::have_several_subscribers;
 
 macro_rules! table {
@@ -63,7 +63,7 @@ async fn drained(drain: JoinHandle<Result<usize>>) -> Result<usize> {
 }
 
 async fn waiters_get_closed_and_holders_finish(recipe: &Recipe) {
-    let world = World::of(recipe, UNHURRIED).await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = soon("the lock", lock.lock()).await.expect("held");
     let other = (recipe.other)(&world.session, &world.path);
@@ -88,7 +88,7 @@ async fn waiters_get_closed_and_holders_finish(recipe: &Recipe) {
 /// read without it.
 async fn calls_that_nobody_polls_get_closed_at_once(recipe: &Recipe) {
     for polls in 1.. {
-        let world = World::of(recipe, UNHURRIED).await;
+        let world = World::of(recipe).await;
         let lock = (recipe.lock)(&world.session, &world.path);
         let mut call = lock.lock();
         if soon("polls", polled(polls, &mut call)).await.is_some() {
@@ -96,7 +96,7 @@ async fn calls_that_nobody_polls_get_closed_at_once(recipe: &Recipe) {
             return;
         }
         // While the session is open, the answers are left to the caller for longer.
-        let drain = tokio::time::timeout(UNHURRIED / 8, world.session.drain(2 * PATIENCE));
+        let drain = tokio::time::timeout(at_most(TIMEOUT / 8), world.session.drain(2 * PATIENCE));
         assert_eq!(drain.await, Ok(Ok(0)), "after {polls} polls");
         world.wait_empty().await;
         assert!(is_closed(soon("its end", call).await), "after {polls} polls");
@@ -115,7 +115,7 @@ async fn holds_that_outlast_the_limit_are_cut_off_and_counted() {
     world.admin.delete(&guards[2].nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", guards[2].lost()).await, Loss::Deleted);
 
-    assert_eq!(soon("the drain", world.session.drain(TIMEOUT / 10)).await, Ok(2));
+    assert_eq!(soon("the drain", world.session.drain(BRIEF / 10)).await, Ok(2));
     let states: Vec<_> = guards.iter().map(|guard| guard.state()).collect();
     assert_eq!(states, [Loss::Closed, Loss::Closed, Loss::Deleted].map(HoldState::Lost));
     for guard in &guards {
@@ -155,7 +155,7 @@ async fn hold_that_is_lost_ends_the_drain_although_its_guard_is_kept() {
 
 #[tokio::test]
 async fn release_that_is_under_way_is_waited_for() {
-    let world = World::of(&MUTEX, UNHURRIED).await;
+    let world = World::new().await;
     world.make_path().await;
     let guard = world.mutex().lock().await.expect("held");
     let hold_deletes = |request: &Request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward };
@@ -170,10 +170,10 @@ async fn release_that_is_under_way_is_waited_for() {
 
 #[tokio::test]
 async fn release_that_nobody_polls_does_not_delay_the_drain() {
-    let world = World::of(&MUTEX, UNHURRIED).await;
+    let world = World::new().await;
     let mut release = Box::pin(world.mutex().lock().await.expect("held").release());
     assert!(futures_util::poll!(&mut release).is_pending());
-    let drain = tokio::time::timeout(UNHURRIED / 8, world.session.drain(2 * PATIENCE));
+    let drain = tokio::time::timeout(at_most(TIMEOUT / 8), world.session.drain(2 * PATIENCE));
     assert_eq!(drain.await, Ok(Ok(0)));
     release.await.expect("released");
 }
@@ -285,7 +285,7 @@ async fn drain_of_an_attached_session_leaves_its_client_and_other_sessions() {
 
 #[tokio::test]
 async fn session_that_is_being_renewed_is_drained_at_once() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
     let ahead = world.mutex();
     let waits = tokio::spawn(async move { ahead.lock().await });
@@ -345,7 +345,7 @@ impl<S: Subscriber> Layer<S> for DrainsAtGrant {
 
 #[tokio::test]
 async fn lock_that_is_granted_while_the_drain_begins_is_not_returned() {
-    let world = World::calm().await;
+    let world = World::with_path().await;
     have_several_subscribers();
     let listening = set_default(Registry::default().with(DrainsAtGrant(world.session.clone())));
     assert!(is_closed(soon("an answer", world.mutex().lock()).await));

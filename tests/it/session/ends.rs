@@ -15,7 +15,7 @@ use zookeeper_recipes::{
 };
 
 use crate::full_name;
-use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, polled, soon};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, connect, connect_for, hosts, polled, soon};
 use crate::warnings::Warnings;
 
 #[cfg(not(virtual_time))]
@@ -47,7 +47,7 @@ async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
     let guard = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
-            let session = connect(&hosts()).await;
+            let session = connect_for(&hosts(), BRIEF).await;
             Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held")
         })
     })
@@ -114,7 +114,7 @@ async fn last_handle_dropped_ends_the_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_ends_guards_and_waiters_and_leaves_nothing() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let lost = guard.lost();
@@ -127,7 +127,7 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
     world.wait_children(6).await;
     let both = async { tokio::join!(world.session.close(), world.session.close()) };
     // After an eighth it would search for what it has to wait for.
-    let closed = tokio::time::timeout(UNHURRIED / 8, both).await;
+    let closed = tokio::time::timeout(at_most(TIMEOUT / 8), both).await;
     let (first, second) = closed.expect("it waits for nothing but answers");
     first.expect("closed");
     second.expect("closed");
@@ -147,11 +147,11 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
 #[tokio::test]
 async fn close_without_a_server_is_bounded() {
     // Long, compared to how late a timer may be on a busy machine.
-    let timeout = 2 * TIMEOUT;
+    let timeout = 2 * BRIEF;
     let world = World::at(&hosts(), timeout).await;
     let _guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
-    let closed = tokio::time::timeout(timeout * 3 / 2, world.session.close()).await;
+    let closed = tokio::time::timeout(at_most(timeout * 3 / 2), world.session.close()).await;
     let error = closed.expect("it ends with the session timeout").expect_err("no answer");
     let Error::Unavailable { hosts, why, .. } = error else { panic!("{error:?}") };
     assert_eq!((hosts, why), (world.proxy.hosts(), Unanswered::Servers));
@@ -159,7 +159,7 @@ async fn close_without_a_server_is_bounded() {
 
 #[tokio::test]
 async fn close_while_disconnected_cleans_up_after_the_reconnect() {
-    let world = World::at(&hosts(), UNHURRIED).await;
+    let world = World::new().await;
     let _guard = world.mutex().lock().await.expect("held");
     let mut state = world.session.client().expect("a client").state_watcher();
     world.proxy.refuse();
@@ -199,7 +199,7 @@ fn ending_child() {
     let (hosts, path) = rest.split_once(' ').expect("hosts and a path");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let session = connect(hosts).await;
+        let session = connect_for(hosts, 3 * BRIEF).await;
         let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
         if ending == "close" {
             session.close().await.expect("closed");
@@ -240,7 +240,7 @@ async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
 
 #[tokio::test]
 async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let session = world.other().await;
     let client = session.client().expect("a client");
     let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
@@ -277,7 +277,7 @@ async fn dropped_clone_of_the_client_keeps_nothing() {
 /// Each call has sent its first request, and holds the client for it. The user never took a client.
 #[tokio::test]
 async fn calls_that_nobody_polls_do_not_keep_the_session() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let (session, path) = (&world.session, &world.path);
     let slots = Slots::new(session, &format!("{path}-slots"), 2).expect("slots");
     let members = Members::new(session, &format!("{path}-members")).expect("members");
@@ -300,7 +300,7 @@ async fn calls_that_nobody_polls_do_not_keep_the_session() {
 
 #[tokio::test]
 async fn guard_that_has_given_a_check_writer_does_not_keep_the_session() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     drop(guard.check_writer().expect("held"));
     // Its node is deleted with a client, too.
@@ -313,7 +313,7 @@ async fn guard_that_has_given_a_check_writer_does_not_keep_the_session() {
 /// It lets the client go when it learns of the close, so its client is asked for the end, and need not be halted.
 #[tokio::test]
 async fn observer_that_runs_does_not_hold_the_session() {
-    let world = World::lasting().await;
+    let world = World::new().await;
     let mut observer = Election::new(&world.session, &world.path).expect("an election").observe();
     world.make_path().await;
     let observes = tokio::spawn(async move { while observer.changed().await.is_ok() {} });
@@ -330,7 +330,7 @@ async fn close_in_an_outage_does_not_ask_for_servers() {
     let (hosts, calls) = (world.proxy.hosts(), asked.clone());
     let servers = Servers::from_fn(move || {
         calls.fetch_add(1, Ordering::Relaxed);
-        let servers = Servers::new(&hosts).with_session_timeout(TIMEOUT);
+        let servers = Servers::new(&hosts).with_session_timeout(BRIEF);
         async move { Ok(servers) }
     });
     let session = Session::connect(servers).await.expect("connects");
@@ -411,20 +411,18 @@ async fn session_timeout_under_two_default_ticks_causes_a_warning() {
 /// A clone existed, and was dropped.
 #[tokio::test]
 async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
-    // The close waits for a third of it for the end of the session: for seconds longer than the server takes, so that a
-    // machine that stalls is not taken for a clone, either.
-    let timeout = Duration::from_secs(24);
-    let world = World::at(&hosts(), timeout).await;
+    let world = World::new().await;
     drop(world.session.client().expect("a client"));
     let guard = world.mutex().lock().await.expect("held");
     guard.release().await.expect("released");
-    world.proxy.hold_answers(timeout / 6);
+    // The close waits for a third of the session timeout for the end of the session.
+    world.proxy.hold_answers(BRIEF);
     world.session.close().await.expect("there is no clone");
 }
 
 #[tokio::test]
 async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
-    let world = World::new().await;
+    let world = World::brief().await;
     drop(world.session.client().expect("a client"));
     world.proxy.black_hole();
     let end = world.session.close().await;

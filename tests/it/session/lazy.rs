@@ -7,13 +7,13 @@ use futures_util::{FutureExt, poll};
 use testbed::{Server, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionId};
 use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState};
 
-use crate::support::{TIMEOUT, World, hosts, soon};
+use crate::support::{BRIEF, World, admin_client, hosts, soon};
 
 fn lazy(hosts: &str) -> Session {
-    Session::lazy(Servers::new(hosts).with_session_timeout(TIMEOUT)).expect("a session")
+    Session::lazy(Servers::new(hosts).with_session_timeout(BRIEF)).expect("a session")
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn session_waits_for_its_chroot() {
         matches!(tried, Err(Error::Unavailable { failures, .. }) if failures.iter().any(|failure| failure.reason == reason))
     };
     soon("the reason", async { while !is_reported().await {} }).await;
-    let admin = Client::connect(&hosts()).await.expect("connects");
+    let admin = admin_client(&hosts()).await;
     admin.create(&chroot, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
 }
@@ -134,7 +134,7 @@ async fn connect_is_unavailable_if_the_new_session_has_expired() {
             connection.write_all(&answer.concat()).await.expect("an answer");
         }
     };
-    let servers = Servers::new(hosts.as_str()).with_session_timeout(TIMEOUT);
+    let servers = Servers::new(hosts.as_str()).with_session_timeout(BRIEF);
     let error = tokio::select! {
         connected = Session::connect(servers) => connected.expect_err("the session has expired"),
         () = answers => unreachable!("it never ends"),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
 use testbed::proxy::Proxy;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, Mutex, Options, Parents, Servers, Session, SessionState};
 
-use crate::support::{TIMEOUT, UNHURRIED, hosts, soon};
+use crate::support::{BRIEF, TIMEOUT, admin_client, hosts, soon};
 
 /// What is answered: who to connect as, and where, or why that is not known.
 type Answer = Arc<Shared<Result<(&'static str, String), &'static str>>>;
@@ -30,7 +30,7 @@ fn ask(answer: &Answer) -> impl Fn() -> std::future::Ready<Asked> + Send + Sync 
             Ok(answer) => answer,
             Err(reason) => return std::future::ready(Err(reason.into())),
         };
-        std::future::ready(Ok(Servers::new(&hosts).with_session_timeout(TIMEOUT).with_auth("digest", credentials)))
+        std::future::ready(Ok(Servers::new(&hosts).with_session_timeout(BRIEF).with_auth("digest", credentials)))
     }
 }
 
@@ -94,7 +94,7 @@ async fn old_session_is_ended_after_credentials_that_were_refused() {
     let servers = Servers::from_fn(move || {
         // The first renewal is refused.
         let scheme = if asked.fetch_add(1, Ordering::Relaxed) == 1 { "nonsense" } else { "digest" };
-        let servers = Servers::new(&hosts()).with_session_timeout(UNHURRIED);
+        let servers = Servers::new(&hosts()).with_session_timeout(TIMEOUT);
         std::future::ready(Ok(servers.with_auth(scheme, "billing:secret")))
     });
     let session = Session::connect(servers).await.expect("connects");
@@ -128,7 +128,7 @@ async fn question_that_fails_at_first_is_an_error() {
 
 #[tokio::test]
 async fn chroot_of_a_session_cannot_change() {
-    let admin = Client::connect(&hosts()).await.expect("connects");
+    let admin = admin_client(&hosts()).await;
     let chroot = format!("/asked-{}", uuid::Uuid::new_v4().simple());
     admin.create(&chroot, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
     let proxy = Proxy::start(&hosts()).await.expect("a proxy");

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
 use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, blocking};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{BRIEF, TIMEOUT, World, soon};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
@@ -114,13 +114,13 @@ async fn on_own_thread(servers: Servers) -> Result<Session, Error> {
 /// Nothing else of the service runs meanwhile.
 #[tokio::test]
 async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked() {
-    let world = World::new().await;
+    let world = World::brief().await;
     let servers = Servers::new(&world.hosts).with_session_timeout(TIMEOUT);
     let session = on_own_thread(servers).await.expect("connects");
     let held = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let other = Mutex::new(&world.session, &format!("{}-other", world.path)).expect("a mutex");
     let lost = other.lock().await.expect("held");
-    block_for(2 * TIMEOUT);
+    block_for(2 * BRIEF);
     assert_eq!(held.state(), HoldState::Held);
     assert!(matches!(lost.state(), HoldState::Lost(_)), "it was served here");
     held.release().await.expect("still held");

@@ -9,7 +9,7 @@ use futures_util::poll;
 use testbed::free_port;
 use zookeeper_recipes::{Servers, Session, SessionState, SessionStates};
 
-use crate::support::{World, connect, hosts, soon};
+use crate::support::{BRIEF, World, connect, connect_for, hosts, soon};
 
 async fn next(states: &mut SessionStates) -> Option<SessionState> {
     soon("a state", states.changed()).await
@@ -85,7 +85,7 @@ async fn stream_that_is_waited_for_ends_with_the_last_handle() {
 #[tokio::test]
 async fn stream_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
     let world = World::new().await;
-    let session = connect(&world.proxy.hosts()).await;
+    let session = connect_for(&world.proxy.hosts(), BRIEF).await;
     let mut states = session.states();
     world.proxy.refuse();
     soon("the expiry", states.wait_for(|state| state == SessionState::Renewing)).await.expect("expired");

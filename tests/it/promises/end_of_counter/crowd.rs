@@ -12,7 +12,7 @@ use zookeeper_recipes::LockGuard;
 
 use crate::counter::number;
 use crate::recipes::Recipe;
-use crate::support::{UNHURRIED, World, children, slow_looks, soon, wait_children};
+use crate::support::{TIMEOUT, World, children, slow_looks, soon, wait_children};
 
 /// A holder, and all that wait behind it.
 pub(super) struct Crowd {
@@ -82,7 +82,7 @@ pub(super) fn queues(name: &str, recipe: &Recipe) -> Vec<String> {
 }
 
 pub(super) async fn worlds(hosts: &str, count: usize) -> Vec<World> {
-    join_all((0..count).map(|_| World::at(hosts, UNHURRIED))).await
+    join_all((0..count).map(|_| World::at(hosts, TIMEOUT))).await
 }
 
 fn session(world: &World) -> i64 {
@@ -91,7 +91,7 @@ fn session(world: &World) -> i64 {
 
 impl Crowd {
     pub(super) async fn behind(recipe: &'static Recipe, hosts: &str, path: &str) -> Self {
-        let first = World::at(hosts, UNHURRIED).await;
+        let first = World::at(hosts, TIMEOUT).await;
         let guard = (recipe.lock)(&first.session, path).lock().await.expect("held");
         let (path, queue) = (path.to_owned(), format!("{path}{}", recipe.dirs[0]));
         Self {

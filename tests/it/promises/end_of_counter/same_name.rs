@@ -8,12 +8,12 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Election, Mutex};
 
-use crate::counter::{LONG, PATH, server};
-use crate::support::{World, connect_for, soon, wait_children};
+use crate::counter::{PATH, server};
+use crate::support::{TIMEOUT, World, admin_client, connect, soon, wait_children};
 
 async fn at_the_end() -> (Server, Client) {
     let server = server(&[PATH.to_owned()], i32::MAX).await;
-    let admin = Client::connect(&server.hosts()).await.expect("connects");
+    let admin = admin_client(&server.hosts()).await;
     (server, admin)
 }
 
@@ -32,7 +32,7 @@ async fn contender_that_comes_back_under_its_old_name_queues_behind_the_waiters(
     let theirs = create(&admin, THEIRS).await;
     let mut places = Vec::new();
     for _ in 0..2 {
-        let session = connect_for(&server.hosts(), LONG).await;
+        let session = connect(&server.hosts()).await;
         let place = Mutex::new(&session, PATH).expect("a mutex").enqueue().await.expect("queued");
         places.push(place);
     }
@@ -51,8 +51,8 @@ async fn contender_that_comes_back_under_its_old_name_queues_behind_the_waiters(
 #[tokio::test]
 async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     let (server, admin) = at_the_end().await;
-    let world = World::at(&server.hosts(), LONG).await;
-    let [holder, other] = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
+    let world = World::at(&server.hosts(), TIMEOUT).await;
+    let [holder, other] = [connect(&server.hosts()).await, connect(&server.hosts()).await];
     let [holder, other] = [holder, other].map(|session| Mutex::new(&session, PATH).expect("a mutex"));
     let hold = holder.lock().await.expect("held");
     world.proxy.reset();
@@ -89,7 +89,7 @@ async fn observer_is_not_misled_by_an_old_name() {
     const FIRST: &str = "_c_6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e-latch-";
     const SECOND: &str = "_c_7a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e-latch-";
     let (server, admin) = at_the_end().await;
-    let session = connect_for(&server.hosts(), LONG).await;
+    let session = connect(&server.hosts()).await;
     let election = Election::new(&session, PATH).expect("an election");
     let term = election.campaign().await.expect("leads");
     let first = create(&admin, FIRST).await;

@@ -9,8 +9,8 @@ use tracing::instrument::WithSubscriber;
 use zookeeper_recipes::{Mutex, MutexGuard, Session};
 
 use super::crowd::is_near_wrap;
-use crate::counter::{LONG, PATH, number, server};
-use crate::support::{admin_client, connect_for, soon, wait_children};
+use crate::counter::{PATH, number, server};
+use crate::support::{admin_client, connect, soon, wait_children};
 use crate::ways::Ways;
 
 const MAX: i32 = i32::MAX;
@@ -33,7 +33,7 @@ async fn contenders_are_counted_up_to_the_end_and_at_it() {
     let ways = Ways::new();
     let _listening = ways.listen();
     let server = server(&[PATH.to_owned()], MAX - 6).await;
-    let session = connect_for(&server.hosts(), LONG).await;
+    let session = connect(&server.hosts()).await;
     for _ in 0..12 {
         soon("the lock", mutex(&session).lock()).await.expect("held").release().await.expect("released");
     }
@@ -51,7 +51,7 @@ async fn contenders_are_counted_before_the_first_numbers_after_the_end_and_behin
     let ways = Ways::new();
     let _listening = ways.listen();
     let server = server(&[PATH.to_owned()], -4).await;
-    let session = connect_for(&server.hosts(), LONG).await;
+    let session = connect(&server.hosts()).await;
     for _ in 0..8 {
         soon("the lock", mutex(&session).lock()).await.expect("held").release().await.expect("released");
     }
@@ -70,7 +70,7 @@ async fn tasks_of_one_session_hand_over_outside_the_end_only() {
         let _listening = ways.listen();
         let server = server(&[PATH.to_owned()], next).await;
         let admin = admin_client(&server.hosts()).await;
-        let session = connect_for(&server.hosts(), LONG).await;
+        let session = connect(&server.hosts()).await;
         let first = mutex(&session).lock().await.expect("held");
         let (mut tasks, mut tokens) = (Vec::new(), vec![first.fencing_token()]);
         for count in 2..=9 {
@@ -106,7 +106,7 @@ async fn deletion_of_the_only_one_ahead_admits_outside_the_end_only() {
         let _listening = ways.listen();
         let server = server(&[PATH.to_owned()], next).await;
         let admin = admin_client(&server.hosts()).await;
-        let sessions = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
+        let sessions = [connect(&server.hosts()).await, connect(&server.hosts()).await];
         let mut held = mutex(&sessions[0]).lock().await.expect("held");
         for turn in 1..10 {
             let (before, token, session) = (number_of(&held), held.fencing_token(), &sessions[turn % 2]);
@@ -144,7 +144,7 @@ async fn tasks_of_one_session_exclude_each_other_across_the_end() {
         let server = server(&[PATH.to_owned()], next).await;
         let admin = admin_client(&server.hosts()).await;
         let ledger = Arc::new(Ledger::new());
-        let sessions = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
+        let sessions = [connect(&server.hosts()).await, connect(&server.hosts()).await];
         let tasks = (0..8).map(|task| {
             let (mutex, ledger) = (mutex(&sessions[task / 6]), ledger.clone());
             let rounds = async move {

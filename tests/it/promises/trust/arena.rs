@@ -1,31 +1,26 @@
 //! The setup of the trust tests: an ensemble, and a lock that changes hands between sessions on its servers.
 
-use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use testbed::Ensemble;
+use testbed::{Ensemble, next_look};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Error, HoldState, Mutex, MutexGuard, Options, Session};
 
-use crate::support::{connect_for, soon, wait_children};
+use crate::support::{admin_client, connect, connect_for, pass, soon, wait_children};
 
 const TICK: Duration = Duration::from_millis(200);
 
 /// The session timeout: shorter than the timeouts of the servers with each other.
 pub(super) const T: Duration = Duration::from_secs(2);
 
-/// A small machine can run only one at a time.
-static ENSEMBLES: Semaphore = Semaphore::const_new(1);
-
-/// Lets time pass, so that a fault happens at a random moment; never to wait for something.
-async fn pass(time: Duration) {
-    let _ = tokio::time::timeout(time, pending::<()>()).await;
-}
+/// A small machine cannot run all of them at once.
+static ENSEMBLES: Semaphore = Semaphore::const_new(3);
 
 /// Three servers, and a lock that changes hands between sessions on them.
 pub(super) struct Arena {
@@ -74,17 +69,18 @@ impl Arena {
         (server + self.random.usize(1..=2)) % 3
     }
 
-    /// A session that knows only one server.
-    pub(super) async fn session(&self, server: usize) -> Session {
+    /// A session that knows only one server, and whose end is the point.
+    pub(super) async fn brief_session(&self, server: usize) -> Session {
         connect_for(&self.ensemble.server(server).hosts(), T).await
     }
 
+    /// A session that knows only one server, and outlasts every fault.
+    pub(super) async fn session(&self, server: usize) -> Session {
+        connect(&self.ensemble.server(server).hosts()).await
+    }
+
     pub(super) async fn client(&self, server: usize) -> Client {
-        Client::connector()
-            .with_session_timeout(T)
-            .connect(&self.ensemble.server(server).hosts())
-            .await
-            .expect("connects")
+        admin_client(&self.ensemble.server(server).hosts()).await
     }
 
     /// Creates a holder on `server` and a waiter behind it on another server, and lets a random part of a timeout pass.
@@ -92,7 +88,7 @@ impl Arena {
     /// On a very busy machine a hold may be lost before any fault. That is correct behaviour, but not a round.
     pub(super) async fn round(&mut self, server: usize) -> Round {
         for attempt in 1..=5 {
-            let holds = self.session(server).await;
+            let holds = self.brief_session(server).await;
             let elsewhere = self.other_than(server);
             let next = self.session(elsewhere).await;
             let holder = Mutex::with_options(&holds, &self.path, self.options.clone())
@@ -141,6 +137,7 @@ pub(super) struct Round {
     pub(super) next: Session,
     grant: JoinHandle<(Instant, HoldState, MutexGuard)>,
     granted: Option<MutexGuard>,
+    pace: Pace,
 }
 
 /// The end of one hold and the beginning of the next.
@@ -149,6 +146,43 @@ pub(super) struct Change {
     pub(super) granted: Instant,
     /// The state of the lost hold as soon as the next was granted.
     pub(super) holder_at_grant: HoldState,
+    /// How long this process stood still at most. What it has noted the time of may have been so much earlier.
+    pub(super) stalled: Duration,
+}
+
+/// Notes for how long this process stands still.
+struct Pace {
+    longest: Arc<AtomicU64>,
+    beats: JoinHandle<()>,
+}
+
+impl Pace {
+    fn start() -> Self {
+        let longest = Arc::<AtomicU64>::default();
+        let noted = longest.clone();
+        let beats = tokio::spawn(async move {
+            let mut last = Instant::now();
+            loop {
+                next_look().await;
+                let gap = last.elapsed().as_micros();
+                noted.fetch_max(u64::try_from(gap).expect("a test is not that long"), Ordering::Relaxed);
+                last = Instant::now();
+            }
+        });
+        Self { longest, beats }
+    }
+
+    async fn longest(&self) -> Duration {
+        // One that has just ended is noted with the next beat.
+        pass(Duration::from_millis(10)).await;
+        Duration::from_micros(self.longest.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
 }
 
 impl Round {
@@ -166,7 +200,7 @@ impl Round {
             let guard = mutex.lock().await.expect("waits as long as it takes");
             (Instant::now(), held.state(), guard)
         });
-        Self { holds, holder, reported, next, grant, granted: None }
+        Self { holds, holder, reported, next, grant, granted: None, pace: Pace::start() }
     }
 
     /// Waits until the lock is lost here and granted there.
@@ -176,6 +210,7 @@ impl Round {
         assert!(guard.fencing_token() > self.holder.fencing_token());
         self.granted = Some(guard);
         let reported = soon("the loss", &mut self.reported).await;
-        Change { reported: reported.expect("does not panic"), granted, holder_at_grant }
+        let stalled = self.pace.longest().await;
+        Change { reported: reported.expect("does not panic"), granted, holder_at_grant, stalled }
     }
 }
