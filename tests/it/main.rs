@@ -1,4 +1,10 @@
-//! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
+//! The suite, on a real ZooKeeper: `zk-docker/run cargo test`. What the feature `scenes` adds runs in virtual time, which is exact:
+//! see verify/virtual. What is marked `not(virtual_time)` needs a thread, a process or several servers of its own.
+
+#![cfg_attr(
+    any(virtual_time, not(feature = "scenes")),
+    allow(dead_code, unused_imports, unused_macros, reason = "scenes and what is real share helpers")
+)]
 
 // What all of it uses.
 mod clock;

@@ -8,7 +8,7 @@ use testbed::frames::Op;
 use testbed::next_look;
 use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, Mutex, Servers, Session};
 
 use crate::recipes::Recipe;
@@ -219,6 +219,16 @@ impl World {
     /// Creates the paths of the recipe, so that a test does not count their creation.
     pub(crate) async fn make_path(&self) {
         make_paths(&self.admin, &self.dirs).await;
+    }
+
+    /// Creates the lock path with only this permission, for anyone.
+    pub(crate) async fn restrict(&self, permission: Permission) {
+        let root = self.path.rsplit_once('/').expect("two levels").0;
+        let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.admin.create(root, b"", &open).await.expect("created");
+        let acls = [Acl::new(permission, AuthId::anyone())];
+        let mode = CreateMode::Persistent.with_acls(Acls::new(&acls));
+        self.admin.create(&self.path, b"", &mode).await.expect("created");
     }
 
     /// Ends the present session on the server, and keeps its client disconnected from now on, as if its process had

@@ -17,21 +17,11 @@ use crate::support::{
 };
 use crate::warnings::Warnings;
 
-/// Creates the lock path with only this permission, for anyone.
-pub(crate) async fn restricted(world: &World, permission: Permission) {
-    let root = world.path.rsplit_once('/').expect("two levels").0;
-    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    world.admin.create(root, b"", &open).await.expect("created");
-    let acls = [Acl::new(permission, AuthId::anyone())];
-    let mode = CreateMode::Persistent.with_acls(Acls::new(&acls));
-    world.admin.create(&world.path, b"", &mode).await.expect("created");
-}
-
 #[tokio::test]
 async fn missing_permission_is_returned_at_once() {
     for permission in [Permission::READ, Permission::CREATE, Permission::WRITE | Permission::ADMIN] {
         let world = World::new().await;
-        restricted(&world, permission).await;
+        world.restrict(permission).await;
         world.proxy.reset();
         for error in [
             soon("a refusal", world.mutex().lock()).await.expect_err("not allowed"),
@@ -46,7 +36,7 @@ async fn missing_permission_is_returned_at_once() {
 #[tokio::test]
 async fn missing_permission_to_create_the_path_is_returned_at_once() {
     let world = World::new().await;
-    restricted(&world, Permission::READ).await;
+    world.restrict(Permission::READ).await;
     let path = format!("{}/deep/lock", world.path);
     let mutex = Mutex::new(&world.session, &path).expect("a mutex");
     world.proxy.reset();
@@ -74,7 +64,7 @@ async fn create_that_is_cut_again_and_again_is_no_error() {
 #[tokio::test]
 async fn release_without_the_permission_to_delete_returns_no_auth() {
     let world = World::new().await;
-    restricted(&world, Permission::READ | Permission::CREATE).await;
+    world.restrict(Permission::READ | Permission::CREATE).await;
     let guard = world.mutex().lock().await.expect("held");
     let error = soon("a refusal", guard.release()).await.expect_err("not allowed");
     assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
@@ -253,7 +243,7 @@ async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() 
 async fn nodes_that_may_not_be_deleted_fill_the_session() {
     let mut world = World::new().await;
     world.path = format!("{}/{}", world.path.rsplit_once('/').expect("two levels").0, "x".repeat(15_000));
-    restricted(&world, Permission::READ | Permission::CREATE).await;
+    world.restrict(Permission::READ | Permission::CREATE).await;
     let mutex = world.mutex();
     let full = async {
         loop {
@@ -274,7 +264,7 @@ async fn nodes_that_may_not_be_deleted_fill_the_session() {
 #[tokio::test]
 async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
     let world = World::new().await;
-    restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
+    world.restrict(Permission::READ | Permission::CREATE | Permission::ADMIN).await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
     let waiter = mutex.enqueue().await.expect("queued");
@@ -293,7 +283,7 @@ async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
 #[tokio::test]
 async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_session() {
     let world = World::new().await;
-    restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
+    world.restrict(Permission::READ | Permission::CREATE | Permission::ADMIN).await;
     let client = world.session.client().expect("a client");
     let attached = Session::attach(client).expect("in a runtime");
     let guard = Mutex::new(&attached, &world.path).expect("a mutex").lock().await.expect("held");

@@ -15,7 +15,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
-use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{BRIEF, PATIENCE, World, children, connect, connect_for, hosts, polled, remove_path, soon};
 use crate::warnings::Warnings;
 
@@ -176,7 +175,7 @@ async fn campaign_that_fails_at_once_is_tried_again_after_a_pause() {
     let world = World::new().await;
     let warnings = Warnings::new();
     let _listens = warnings.listen();
-    restricted(&world, Permission::READ).await;
+    world.restrict(Permission::READ).await;
     let began = Instant::now();
     let (candidate, mut steps) = run(&world.session, &world.path);
     let is_create = |op: Op| matches!(op, Op::Create2 | Op::Create | Op::Multi);

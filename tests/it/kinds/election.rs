@@ -18,7 +18,6 @@ use zookeeper_recipes::{
     Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
 };
 
-use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{BRIEF, TIMEOUT, World, at_most, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
@@ -748,7 +747,7 @@ async fn observer_keeps_one_watch_and_leaves_none_behind() {
 #[tokio::test]
 async fn observer_beside_an_abandoned_node_waits_without_polling() {
     let world = World::new().await;
-    restricted(&world, Permission::READ | Permission::CREATE).await;
+    world.restrict(Permission::READ | Permission::CREATE).await;
     let term = election(&world.session, &world.path, "leader").campaign().await.expect("leads");
     let error = term.resign().await.expect_err("its node may not be deleted");
     assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");

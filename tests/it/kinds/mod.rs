@@ -1,14 +1,26 @@
 //! What single kinds of locks do beside that.
 
+#[cfg(feature = "scenes")]
 mod candidate;
+#[cfg(feature = "scenes")]
 mod election;
+#[cfg(feature = "scenes")]
 mod enqueue;
+#[cfg(feature = "scenes")]
 mod max_hold;
+#[cfg(feature = "scenes")]
 mod members;
+#[cfg(feature = "scenes")]
 mod monitor;
+#[cfg(feature = "scenes")]
 mod multi_lock;
+#[cfg(feature = "scenes")]
 mod reentrant;
+#[cfg(feature = "scenes")]
 mod rwlock;
+#[cfg(feature = "scenes")]
 mod semaphore;
+#[cfg(feature = "scenes")]
 mod semaphore_share;
+#[cfg(feature = "scenes")]
 mod slots;

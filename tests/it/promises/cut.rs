@@ -130,6 +130,7 @@ macro_rules! cut_tests {
         mod $recipe {
             use super::*;
 
+            #[cfg(feature = "scenes")]
             #[tokio::test]
             async fn uncontended() {
                 for (name, at) in CUTS {
@@ -140,6 +141,7 @@ macro_rules! cut_tests {
                 }
             }
 
+            #[cfg(feature = "scenes")]
             #[tokio::test]
             async fn uncontended_by_reset() {
                 for (name, at) in CUTS {
@@ -158,6 +160,7 @@ macro_rules! cut_tests {
                 }
             }
 
+            #[cfg(feature = "scenes")]
             #[tokio::test]
             async fn cancelled_at_the_cut() {
                 for (name, at) in CUTS {
@@ -166,6 +169,7 @@ macro_rules! cut_tests {
                 }
             }
 
+            #[cfg(feature = "scenes")]
             #[tokio::test]
             async fn try_lock() {
                 for (name, at) in CUTS {
@@ -271,12 +275,14 @@ macro_rules! fast_tests {
     )*};
 }
 
+#[cfg(feature = "scenes")]
 mod without_a_listing {
     use super::*;
 
     for_all_scenes!(fast_tests);
 }
 
+#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn delete_whose_answer_is_lost_counts_as_a_release() {
     let world = World::new().await;
@@ -287,6 +293,7 @@ async fn delete_whose_answer_is_lost_counts_as_a_release() {
     assert!(world.proxy.cut_fired());
 }
 
+#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn node_deleted_by_someone_else_is_not_a_release() {
     let world = World::new().await;
@@ -297,6 +304,7 @@ async fn node_deleted_by_someone_else_is_not_a_release() {
 }
 
 /// The create of a lost connection may be applied after the search for it.
+#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn double_that_appears_late_is_not_waited_for() {
     let world = World::new().await;

@@ -4,7 +4,9 @@
 
 mod crowd;
 mod in_queue;
+#[cfg(feature = "scenes")]
 mod same_name;
+#[cfg(feature = "scenes")]
 mod ways;
 
 use futures_util::future::join_all;

@@ -1,11 +1,15 @@
 //! What the crate promises, for all recipes and under faults. DESIGN.md has a table of the promises.
 
+#[cfg(feature = "scenes")]
 mod cancel;
 mod contract;
 mod cut;
 mod end_of_counter;
+#[cfg(feature = "scenes")]
 mod histories;
+#[cfg(feature = "scenes")]
 mod loss;
+#[cfg(feature = "scenes")]
 mod missing_paths;
 mod no_server;
 #[cfg(not(virtual_time))]

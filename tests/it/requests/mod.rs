@@ -2,8 +2,11 @@
 
 #[cfg(not(virtual_time))]
 mod counted;
+#[cfg(feature = "scenes")]
 mod in_memory;
+#[cfg(feature = "scenes")]
 mod round_trips;
+#[cfg(feature = "scenes")]
 mod shared_listings;
 mod switches;
 mod undisturbed;

@@ -9,7 +9,6 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
-use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{PATIENCE, World, connect, soon};
 
 /// How many callers list at once. All do so before the first answer, since nothing else runs until each has been polled
@@ -171,7 +170,7 @@ async fn nothing_is_listed_for_dropped_callers() {
 #[tokio::test]
 async fn callers_that_share_a_listing_share_a_refusal() {
     let world = World::new().await;
-    restricted(&world, Permission::CREATE | Permission::DELETE).await;
+    world.restrict(Permission::CREATE | Permission::DELETE).await;
     let mutex = world.mutex();
     let refused = join_all((0..CALLERS).map(|_| mutex.enqueue()));
     for refused in soon("refusals", refused).await {

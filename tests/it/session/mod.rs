@@ -2,12 +2,17 @@
 
 #[cfg(not(virtual_time))]
 mod attached;
+#[cfg(feature = "scenes")]
 mod drain;
+#[cfg(feature = "scenes")]
 mod ends;
+#[cfg(feature = "scenes")]
 mod lazy;
+#[cfg(feature = "scenes")]
 mod renewal;
 #[cfg(not(virtual_time))]
 mod restart;
 #[cfg(not(virtual_time))]
 mod runtime;
+#[cfg(feature = "scenes")]
 mod states;
