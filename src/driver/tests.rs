@@ -17,10 +17,10 @@ use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 
 use crate::clock::now;
-use crate::driver::entry::Watching;
+use crate::driver::entry::{Flight, Watching};
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
-use crate::machine::{SESSION, Watch};
+use crate::machine::{Ask, Outcome, SESSION, Timer, Watch};
 use crate::testing::LocalSession;
 use crate::{Error, HoldState, Loss, Mutex, RwLock, Session};
 
@@ -274,6 +274,52 @@ async fn caller_whose_request_cannot_be_sent_is_woken_at_once() {
     assert!(woken > 0, "it would wait until the session looks for late answers");
     let refused = timeout(SOON, &mut callers[2].0).await.expect("in time").expect_err("there is no room");
     assert!(matches!(refused, Error::SessionFull { .. }), "{refused:?}");
+}
+
+/// The listing was answered before the request that was sent later.
+#[tokio::test]
+async fn answer_to_a_later_request_is_not_read_before_a_listing() {
+    for is_later in [false, true] {
+        let [session, other] = patient_sessions().await;
+        let lock = |session| RwLock::new(session, "/locks/report").expect("a lock");
+        let writer = lock(&other);
+        let _guard = writer.write().await.expect("held");
+        let readers = lock(&session);
+        let mut callers = [(); 2].map(|()| readers.read().boxed());
+        while watches(&session) < 2 {
+            assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()), "it is held");
+            tokio::task::yield_now().await;
+        }
+        let core = session.core();
+        let second = {
+            let mut state = core.lock();
+            core.decide(&mut state, crate::machine::Event::Timer(Timer::FallbackPoll));
+            let (epoch, generation) = (state.epoch, state.generation);
+            let listing = state.entries.iter().find(|(_, entry)| entry.flights.iter().any(is_listing));
+            let (first, listed) = listing.map(|(op, entry)| (*op, entry.flights[0].sent)).expect("it is sent");
+            let mut ops = state.entries.iter_mut().filter(|(op, _)| ![SESSION, first].contains(op));
+            let (second, entry) = ops.next().expect("another");
+            entry.flights.push_back(Flight {
+                ask: Ask::Delete { op: *second, nodes: [].into() },
+                sent: if is_later { listed.plus(1) } else { listed.minus(1) },
+                epoch,
+                generation,
+                answer: Some(std::future::ready(Outcome::Unknown.into()).boxed()),
+                is_missed: false,
+                reservation: None,
+            });
+            *second
+        };
+        while core.lock().entries.values().any(|entry| entry.flights.iter().any(is_listing)) {
+            assert!((&mut callers[0]).now_or_never().is_none(), "it is held");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(core.lock().entries[&second].flights.len(), usize::from(is_later));
+    }
+}
+
+fn is_listing(flight: &Flight) -> bool {
+    matches!(flight.ask, Ask::List { .. })
 }
 
 #[tokio::test]
