@@ -41,6 +41,19 @@ pub(crate) fn hosts() -> String {
     std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`")
 }
 
+/// The name of a test of a module, as its binary has it: for tests that start one of themselves as a process.
+pub(crate) fn full_name(module: &str, test: &str) -> String {
+    let (_, module) = module.split_once("::").expect("the crate and a path");
+    format!("{module}::{test}")
+}
+
+/// Makes what the library makes once a process, before the first scene in virtual time.
+#[cfg(virtual_time)]
+pub(crate) async fn warm_up() {
+    let mutex = Mutex::new(&connect(&hosts()).await, "/warm-up").expect("a mutex");
+    mutex.lock().await.expect("held").release().await.expect("released");
+}
+
 pub(crate) async fn connect(hosts: &str) -> Session {
     connect_for(hosts, TIMEOUT).await
 }
