@@ -88,7 +88,7 @@ async fn node_deleted_before_a_late_look_at_the_answers_is_not_held() {
 /// No connection was lost, and the session is trusted.
 #[tokio::test]
 async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     let client = world.session.client().expect("a client");
     let mutex = world.mutex();
@@ -98,7 +98,7 @@ async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
     answered(&client).await;
     world.admin.delete(&node, None).await.expect("deleted");
     // As long as it takes a hold to look at its own node.
-    pass(TIMEOUT / 4).await;
+    pass(BRIEF / 4).await;
     let end = soon("an end", locking).await;
     assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
 }

@@ -90,7 +90,7 @@ async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle(
 #[tokio::test]
 async fn lock_fails_where_every_listing_is_throttled() {
     // A session lists a path that it has not seen.
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::GetChildren2);
