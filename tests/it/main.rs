@@ -22,6 +22,8 @@ mod faults;
 mod kinds;
 mod operators;
 mod promises;
+#[cfg(not(virtual_time))]
+mod real;
 mod requests;
 mod session;
 

@@ -8,7 +8,9 @@ use testbed::frames::Op;
 use testbed::next_look;
 use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+use zookeeper_recipes::zookeeper_client::{
+    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission, Stat,
+};
 use zookeeper_recipes::{Error, Mutex, Servers, Session};
 
 use crate::recipes::Recipe;
@@ -299,6 +301,24 @@ pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
         Err(ZkError::NoNode) => Vec::new(),
         Err(error) => panic!("cannot list {path}: {error}"),
     }
+}
+
+/// Waits until what is at a path satisfies `condition`.
+pub(crate) async fn stat_until(
+    admin: &Client,
+    path: &str,
+    condition: impl Fn(Option<&Stat>) -> bool,
+) -> Option<Stat> {
+    let seen = async {
+        loop {
+            let (stat, watch) = admin.check_and_watch_stat(path).await.expect("asked");
+            if condition(stat.as_ref()) {
+                return stat;
+            }
+            watch.changed().await;
+        }
+    };
+    soon("another node", seen).await
 }
 
 /// All paths below `root`, without `root` and the servers' own.

@@ -9,7 +9,7 @@ use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, Observer, Options, Semaphore, Servers, Session};
+use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{
@@ -220,22 +220,6 @@ async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
     world.proxy.on_request(|_| Verdict::Forward);
     bystander.lock().await.expect("nothing is left").release().await.expect("released");
     mutex.lock().await.expect("held, on servers that accept it").release().await.expect("released");
-}
-
-/// It is far smaller than what other servers refuse, and the session has created nodes before.
-#[tokio::test]
-async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() {
-    let server = Server::builder().property("jute.maxbuffer", "4096").start().await.expect("a server");
-    let world = World::at(&server.hosts(), TIMEOUT).await;
-    let bystander = world.mutex().lock().await.expect("held");
-    let semaphore = Semaphore::new(&world.session, &format!("{}-permits", world.path), 40).expect("a semaphore");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    let error = soon("an end", semaphore.acquire_many(40)).await.expect_err("it is never accepted");
-    assert!(matches!(error, Error::Client { .. }), "{error:?}");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
-    assert!(!matches!(bystander.state(), HoldState::Lost(_)), "its session goes on");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    bystander.release().await.expect("still held");
 }
 
 /// They stay until the end of the session, and each enlarges the transaction that removes them.

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use testbed::frames::Op;
-use testbed::proxy::Proxy;
-use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
-use crate::support::{BRIEF, PATIENCE, World, children, connect, connect_for, hosts, polled, remove_path, soon};
+use crate::support::{BRIEF, PATIENCE, World, children, polled, remove_path, soon};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -95,30 +93,6 @@ async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
     assert_eq!(steps.recv().await, None, "it never led");
     world.wait_children(1).await;
     ahead.resign().await.expect("still leads");
-}
-
-/// The runtime of the candidate stands still, so nothing but the clock can show the end of its leadership.
-#[cfg(not(virtual_time))]
-#[test]
-fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
-    let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (blocked, other) = (runtime(), runtime());
-    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
-    let proxy = other.block_on(Proxy::start(&hosts())).expect("a proxy");
-    let candidate = blocked.block_on(async {
-        let (candidate, mut steps) = run(&connect_for(&proxy.hosts(), BRIEF).await, &path);
-        leads(&mut steps).await;
-        candidate
-    });
-    assert!(candidate.is_leader());
-    proxy.black_hole();
-    other.block_on(async {
-        let next = election(&connect(&hosts()).await, &path);
-        let next = soon("another term", next.campaign()).await.expect("leads");
-        assert!(!candidate.is_leader(), "{candidate:?} while another leads");
-        assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
-        next.resign().await.expect("still leads");
-    });
 }
 
 #[tokio::test]
@@ -284,26 +258,6 @@ async fn candidate_ends_with_its_session() {
         stands(&candidate, |standing| standing == Standing::Ended).await;
         soon("the end", candidate.stop()).await.expect("nothing is left to do");
     }
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn candidate_whose_runtime_is_gone_has_ended() {
-    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (candidate, mut steps) = run(&connect(&hosts()).await, &path);
-            leads(&mut steps).await;
-            send.send(candidate).expect("received");
-        });
-    })
-    .join()
-    .expect("no panic");
-    let candidate = receive.recv().expect("a candidate");
-    stands(&candidate, |standing| standing == Standing::Ended).await;
-    assert!(matches!(soon("the end", candidate.stop()).await, Err(Error::SessionEnded { .. })));
 }
 
 #[test]

@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-#[cfg(not(virtual_time))]
-use testbed::Ensemble;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
 use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore};
 
-use crate::support::{BRIEF, TIMEOUT, World, connect, connect_for, make_paths, soon, until, wait_children};
+use crate::support::{TIMEOUT, World, connect, make_paths, soon, stat_until, until, wait_children};
 
 const PERMITS: u32 = 7;
 
@@ -96,44 +94,6 @@ async fn all_permits_can_be_held_at_once() {
     ledger.assert_clean();
     assert_eq!(ledger.grants().len(), 3 * PERMITS as usize);
     wait_counts(&world, 0, 0).await;
-}
-
-/// Sessions that outlive the restart of the servers keep their permits and places. The others lose them.
-#[cfg(not(virtual_time))]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
-    let mut ensemble = Ensemble::start(3).await.expect("servers");
-    let hosts = ensemble.hosts();
-    let path = "/permits";
-    let of = |session: &Session| Semaphore::new(session, path, 3).expect("a semaphore");
-    let (patient, hasty, waits) = (connect(&hosts).await, connect_for(&hosts, BRIEF).await, connect(&hosts).await);
-    let (kept, lost) =
-        (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
-    // A turn that is not yet deleted would be ahead.
-    let admin = waits.client().expect("a client");
-    wait_children(&admin, "/permits/locks", 0).await;
-    drop(admin);
-    let place = of(&waits).enqueue(3).await.expect("enqueued");
-    assert_eq!(place.position(), 3, "all are in use");
-    let mut waiting = tokio::spawn(place);
-
-    (0..ensemble.len()).for_each(|server| ensemble.server_mut(server).kill());
-    assert_eq!(soon("the loss", lost.lost()).await, Loss::TrustEnded);
-    for server in 0..ensemble.len() {
-        ensemble.server_mut(server).restart().await.expect("a server");
-    }
-    ensemble.settled().await.expect("settled again");
-
-    assert!(!waiting.is_finished(), "one is in use");
-    soon("a release", kept.release()).await.expect("it was held all the time");
-    let all = soon("all three", &mut waiting).await.expect("no panic").expect("held");
-    assert_eq!((all.count(), lost.state()), (3, HoldState::Lost(Loss::TrustEnded)));
-    assert!(soon("a look", of(&hasty).try_acquire()).await.expect("asked").is_none(), "all are in use");
-    all.release().await.expect("released");
-    let all = soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session");
-    all.release().await.expect("released");
-    // Asked in the releasing session: another server may lag behind.
-    assert_eq!(of(&hasty).available_permits().await.expect("counted"), 3);
 }
 
 #[tokio::test]
@@ -510,12 +470,7 @@ async fn hold_of_thousands_looks_for_its_unwatched_nodes_in_one_request() {
 }
 
 async fn wait_gone(world: &World) {
-    let gone = async {
-        while let (Some(_), watcher) = world.admin.check_and_watch_stat(&world.path).await.expect("asked") {
-            watcher.changed().await;
-        }
-    };
-    soon("the removal", gone).await;
+    stat_until(&world.admin, &world.path, |stat| stat.is_none()).await;
 }
 
 #[tokio::test]

@@ -2,15 +2,12 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use testbed::frames::Op;
 use testbed::next_look;
-use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
 use crate::support::{BRIEF, PATIENCE, World, hosts, polled, soon, wait_children};
@@ -48,23 +45,6 @@ async fn share_has_at_least_one_permit_and_at_most_those_of_the_semaphore() {
         assert!(matches!(refused, Some(Error::InvalidInput { .. })), "{refused:?}");
     }
     assert!(SemaphoreShare::new(&semaphore(&world), PERMITS).is_ok());
-}
-
-/// A task of another runtime waits.
-#[cfg(not(virtual_time))]
-#[test]
-fn end_of_the_runtime_of_its_session_is_an_error() {
-    let (ends, ended) = mpsc::channel();
-    // Not this thread, because it might not come back.
-    thread::spawn(move || {
-        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let (sessions, users) = (runtime(), runtime());
-        let share = sessions.block_on(async { share(&World::new().await, 1, LONG) });
-        drop(sessions);
-        ends.send(users.block_on(share.acquire()).err()).expect("it waits");
-    });
-    let error = ended.recv_timeout(PATIENCE).expect("an answer");
-    assert!(matches!(error, Some(Error::SessionEnded { .. })), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

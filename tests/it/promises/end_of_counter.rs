@@ -2,6 +2,8 @@
 //!
 //! The random workloads that cross the end are in the tests of scale.
 
+#[cfg(not(virtual_time))]
+mod beyond;
 mod crowd;
 mod in_queue;
 #[cfg(feature = "scenes")]

@@ -8,7 +8,7 @@ use testbed::frames::Op;
 use testbed::proxy::Verdict;
 use testbed::{Server, free_port, next_look};
 use zookeeper_recipes::zookeeper_client::SessionState;
-use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Servers, Session, Unanswered};
+use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session, Unanswered};
 
 use crate::family::FAMILY;
 use crate::support::{BRIEF, TIMEOUT, World, at_most, ends_within, hosts, soon};
@@ -224,37 +224,6 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
     let why = assert_unavailable(ends_within(BRIEF, guard.try_lock()).await, &world, BRIEF);
     assert_eq!(why, Unanswered::Servers);
     world.session.close().await.expect("there is no session to close");
-}
-
-#[tokio::test]
-async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
-    let world = World::new().await;
-    world.proxy.black_hole();
-    let silent = world.proxy.hosts();
-    // Nobody listens on port 1.
-    for (hosts, reasons) in [
-        (silent.as_str(), &["accepts connections, but gives no session"][..]),
-        ("127.0.0.1:1", &["connection refused"]),
-        ("no-such-host.invalid:2181", &["name does not resolve: "]),
-        ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
-    ] {
-        let servers = Servers::new(hosts).with_session_timeout(BRIEF);
-        let result = ends_within(2 * BRIEF, Session::connect(servers)).await;
-        match result {
-            Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
-                assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
-                assert_eq!(failures.len(), reasons.len(), "{error}");
-                for (failure, reason) in failures.iter().zip(reasons) {
-                    assert!(failure.reason.starts_with(reason), "{error}");
-                    assert!(
-                        hosts.contains(&failure.host) && error.to_string().contains(&failure.reason),
-                        "{error}"
-                    );
-                }
-            }
-            other => panic!("{hosts}: {other:?}"),
-        }
-    }
 }
 
 #[tokio::test]

@@ -1,9 +1,7 @@
 //! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
 
-use std::sync::{Arc, Mutex as Shared};
-use std::task::{Context, Wake, Waker};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
@@ -481,63 +479,4 @@ async fn watching(world: &World) {
     let watches = |one: &Request| one.watch && one.answer.is_some();
     soon("a watch", world.proxy.wait_for(watches)).await;
     world.session.client().expect("a client").check_stat("/").await.expect("asked");
-}
-
-/// Waits, when it is woken by the thread that releases, until the servers are sent the delete. A wake-up by the client is no
-/// hand-over, and to wait in it would keep the client from sending.
-struct WaitsForDelete {
-    world: World,
-    releasing: Shared<Option<ThreadId>>,
-    seen: Shared<Vec<bool>>,
-}
-
-impl Wake for WaitsForDelete {
-    fn wake(self: Arc<Self>) {
-        if *self.releasing.lock().expect("no panic") != Some(std::thread::current().id()) {
-            return;
-        }
-        let end = Instant::now() + Duration::from_secs(10);
-        while self.world.count(Op::Delete) == 0 && Instant::now() < end {
-            std::thread::yield_now();
-        }
-        self.seen.lock().expect("no panic").push(self.world.count(Op::Delete) > 0);
-    }
-}
-
-/// The client runs on another thread.
-#[cfg(not(virtual_time))]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn next_task_is_not_woken_before_the_delete_is_sent() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let mutex = world.mutex();
-    let woken = Arc::new(WaitsForDelete { world, releasing: Shared::default(), seen: Shared::default() });
-    let world = &woken.world;
-    let waker = Waker::from(woken.clone());
-    let mut next = Box::pin(async move { mutex.lock().await });
-    let polls = async {
-        loop {
-            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            tokio::task::yield_now().await;
-        }
-    };
-    let watched = async {
-        world.wait_children(2).await;
-        own_watch(world, 1).await;
-        world.session.client().expect("a client").check_stat("/").await.expect("asked");
-    };
-    tokio::select! {
-        () = polls => {}
-        () = watched => {}
-    }
-    // It reads that its own watch is set.
-    assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    world.proxy.reset();
-    *woken.releasing.lock().expect("no panic") = Some(std::thread::current().id());
-    drop(held);
-    *woken.releasing.lock().expect("no panic") = None;
-    let seen = std::mem::take(&mut *woken.seen.lock().expect("no panic"));
-    assert!(!seen.is_empty() && !seen.contains(&false), "{seen:?}");
-    drop(next);
-    world.wait_empty().await;
 }
