@@ -27,5 +27,3 @@ mod extras;
 mod faults;
 #[path = "../../../tests/it/session/mod.rs"]
 mod session;
-
-use support::full_name;

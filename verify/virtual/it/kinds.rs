@@ -25,5 +25,3 @@ mod workload;
 mod kinds;
 #[path = "../../../tests/it/operators/mod.rs"]
 mod operators;
-
-use support::full_name;

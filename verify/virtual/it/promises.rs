@@ -25,5 +25,3 @@ mod workload;
 mod promises;
 #[path = "../../../tests/it/requests/mod.rs"]
 mod requests;
-
-use support::full_name;
