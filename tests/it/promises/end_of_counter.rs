@@ -5,6 +5,7 @@
 #[cfg(not(virtual_time))]
 mod beyond;
 mod crowd;
+#[cfg(feature = "scenes")]
 mod in_queue;
 #[cfg(feature = "scenes")]
 mod same_name;

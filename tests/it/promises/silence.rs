@@ -159,6 +159,7 @@ fn report(kind: Cut, timeout: Duration, length: Duration, count: usize, outcome:
     );
 }
 
+#[cfg(feature = "scenes")]
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_survives_a_cut_of_a_second() {
     let length = Duration::from_secs(1);
@@ -196,6 +197,7 @@ async fn hold_survives_a_cut_of_a_second() {
 }
 
 /// Each is over before the trust of the hold is, but not much earlier.
+#[cfg(feature = "scenes")]
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_survives_cuts_that_repeat() {
     let (count, cuts) = wanted().map_or((4, 5), |count| (count, 19));
@@ -222,6 +224,7 @@ async fn hold_survives_cuts_that_repeat() {
     assert_eq!(lost.await, [0, 0]);
 }
 
+#[cfg(feature = "scenes")]
 #[tokio::test(flavor = "multi_thread")]
 async fn trust_stays_above_a_third_of_the_timeout_while_servers_answer() {
     // With the longer one, a busy machine may answer more than a second late.
