@@ -430,7 +430,8 @@ async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon(
     let stopped = Instant::now();
     stat_until(&world.admin, &path, |stat| stat.is_some()).await;
     until("both", || node.is_created() && second.is_created()).await;
-    assert!(stopped.elapsed() < at_most(BRIEF), "{:?}", stopped.elapsed());
+    // Each of the two has a turn five times a second.
+    assert!(stopped.elapsed() < at_most(Duration::from_millis(500)), "{:?}", stopped.elapsed());
 }
 
 /// Two services of one name: the second is there as soon as the first has gone.

@@ -61,7 +61,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
 }
 
 /// With connections that are cut again and again, each with a session of its own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
     let world = Arc::new(World::brief().await);
     world.make_path().await;
@@ -168,7 +168,6 @@ async fn containers_on_which_the_server_closes_the_connection_are_named_and_can_
 
 #[tokio::test]
 async fn session_and_its_hold_live_on_over_a_reconnect() {
-    // Long enough for a machine that stalls.
     let world = World::at(&hosts(), 4 * BRIEF).await;
     let (guard, before) = (world.mutex().lock().await.expect("held"), world.session.id());
     world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Hold } else { Verdict::Forward });

@@ -60,7 +60,7 @@ async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
     join_all(rounds).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn searches_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
     // Usually about five, more if the callers are slow. It must not be one each.
