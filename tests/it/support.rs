@@ -7,11 +7,12 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
 use testbed::proxy::{Proxy, Request};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{
-    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission, Stat,
+    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission, SessionId, Stat,
 };
-use zookeeper_recipes::{Error, Mutex, Servers, Session};
+use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Servers, Session, SessionState};
 
 use crate::recipes::Recipe;
 use crate::wait;
@@ -57,6 +58,17 @@ pub(crate) async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
 /// Stops this process: in virtual time nothing runs meanwhile.
 pub(crate) fn stall(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// A task that waits for a mutex.
+pub(crate) fn locking(mutex: Mutex) -> JoinHandle<Result<MutexGuard>> {
+    tokio::spawn(async move { mutex.lock().await })
+}
+
+/// Waits until a session is connected that has succeeded this one.
+pub(crate) async fn renewed(session: &Session, old: SessionId) {
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", session.states().wait_for(renewed)).await.expect("renewed");
 }
 
 /// Lets time pass: for scenes whose point is that time passes; never to wait for something.
@@ -238,6 +250,15 @@ impl World {
     /// Waits until there are `count` nodes of the lock, and returns their names.
     pub(crate) async fn wait_children(&self, count: usize) -> Vec<String> {
         wait_nodes(&self.admin, &self.dirs, count).await
+    }
+
+    /// Waits until the node at this place in the queue is watched by itself and that was answered, and returns it.
+    pub(crate) async fn own_watch(&self, place: usize) -> String {
+        let node = format!("{}/{}", self.path, self.children().await[place]);
+        let is_own =
+            |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+        soon("its own watch", self.proxy.wait_for(is_own)).await;
+        node
     }
 
     /// Waits until no node is left.

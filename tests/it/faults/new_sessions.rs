@@ -13,7 +13,7 @@ use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{BRIEF, World, connect, hosts, soon, until};
+use crate::support::{BRIEF, World, connect, hosts, locking, soon, until};
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
@@ -37,8 +37,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
     let world = World::brief().await;
     let holder = connect(&world.hosts).await;
     let held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     let queued = world.wait_children(2).await;
     world.proxy.forget_sessions();
     world.proxy.cut_now();

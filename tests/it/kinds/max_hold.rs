@@ -9,7 +9,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, turn};
-use crate::support::{TIMEOUT, World, assert_took, ends_at, hosts, soon, stall};
+use crate::support::{TIMEOUT, World, assert_took, ends_at, hosts, locking, soon, stall};
 
 /// A limit that a test waits for.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -149,8 +149,7 @@ async fn limit_longer_than_the_session_does_not_hide_its_expiry() {
 async fn limit_does_not_include_the_wait() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex"));
     world.wait_children(2).await;
     assert!(tokio::time::timeout(LIMIT, ahead.lost()).await.is_err(), "a healthy hold is not lost");
     let before = Instant::now();

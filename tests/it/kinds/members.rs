@@ -10,7 +10,7 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Member, MemberChanges, Members, Membership, Session, SessionState};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, pass, polled, promptly, soon, until};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, pass, polled, promptly, renewed, soon, until};
 
 /// Longer than a test.
 const LONG: Duration = Duration::from_secs(600);
@@ -55,12 +55,6 @@ async fn settled(world: &World, listings: usize) {
             && all.iter().all(|request| request.answer.is_some())
     };
     soon("the looks", world.proxy.wait_until(is_seen)).await;
-}
-
-async fn renewed(session: &Session, old: zookeeper_recipes::zookeeper_client::SessionId) {
-    let mut states = session.states();
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
 }
 
 #[tokio::test]

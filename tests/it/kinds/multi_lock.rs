@@ -1,7 +1,7 @@
 //! Several locks are acquired together or not at all, in any order of their names.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::try_join_all;
@@ -14,9 +14,6 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
 use crate::support::{World, children, connect, ends_at, hosts, make_paths, soon, tree, wait_children};
-
-/// How long several tasks lock a few paths in random order.
-const LONG: Duration = Duration::from_secs(30);
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{}/{name}", world.path)).collect()
@@ -37,12 +34,10 @@ async fn random_subsets_in_random_order_never_deadlock() {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let world = World::new().await;
     let ledgers: HashMap<_, _> = paths(&world, &NAMES).into_iter().map(|path| (path, Ledger::new())).collect();
-    let until = Instant::now() + LONG;
     let workers = (0..8).map(async |worker| {
         let session = connect(&hosts()).await;
         let mut random = Rng::with_seed(worker);
-        let mut holds = 0;
-        while Instant::now() < until {
+        for _ in 0..25 {
             let mut names = NAMES;
             random.shuffle(&mut names);
             let names = &names[..random.usize(1..=NAMES.len())];
@@ -56,13 +51,9 @@ async fn random_subsets_in_random_order_never_deadlock() {
             tokio::task::yield_now().await;
             drop(entered);
             guard.release().await.expect("released");
-            holds += 1;
         }
-        holds
     });
-    let holds: Vec<usize> = futures_util::future::join_all(workers).await;
-    println!("holds by each of 8 in {LONG:?}: {holds:?}");
-    assert!(holds.iter().all(|holds| *holds > 10), "everybody makes progress: {holds:?}");
+    futures_util::future::join_all(workers).await;
     ledgers.values().for_each(Ledger::assert_clean);
     wait_empty(&world, &NAMES).await;
 }

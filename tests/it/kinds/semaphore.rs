@@ -13,7 +13,7 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permiss
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore};
 
 use crate::support::{
-    BRIEF, TIMEOUT, World, connect, ends_at, exact_or, make_paths, soon, stat_until, until, wait_children,
+    BRIEF, TIMEOUT, World, connect, ends_at, exact_or, locking, make_paths, soon, stat_until, until, wait_children,
 };
 
 const PERMITS: u32 = 7;
@@ -519,8 +519,7 @@ async fn mutex_among_the_leases_waits_for_all_of_them() {
     let semaphore = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     let first = semaphore.acquire().await.expect("a permit");
     let second = semaphore.acquire().await.expect("a permit");
-    let mutex = Mutex::new(&world.session, &format!("{}/leases", world.path)).expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::new(&world.session, &format!("{}/leases", world.path)).expect("a mutex"));
     let leases = [&first, &second].map(|permit| permit.nodes()[0].clone());
     let watches = |lease: &str| {
         let lease = lease.to_owned();

@@ -118,8 +118,8 @@ async fn idle_permits_are_released_after_the_idle_time_and_no_sooner() {
     let kept = permits.into_iter().next().expect("three").expect("held");
     wait_leases(&world, 1).await;
     let took = returned.elapsed();
-    // Two deletions on their way to the server, and their events and listings on the way back.
-    assert!(took >= SHORT && took <= at_most(SHORT + 3 * ROUND_TRIP), "after {took:?}");
+    // Two deletions, one after the other, and the listings by which this test sees them.
+    assert!(took >= SHORT && took <= at_most(SHORT + 4 * ROUND_TRIP), "after {took:?}");
     // The one that is used stays, and is idle from its return on.
     assert_eq!(kept.state(), HoldState::Held);
     drop(kept);

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, hosts, pass, soon};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, hosts, locking, pass, soon};
 
 /// The servers of the tests look for sessions that have ended once a tick.
 const TICK: Duration = Duration::from_millis(500);
@@ -19,11 +19,9 @@ const TICK: Duration = Duration::from_millis(500);
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
     let world = World::new().await;
     let guard = world.other_mutex().await.lock().await.expect("held");
-    let second = world.other_mutex().await;
-    let second = tokio::spawn(async move { second.lock().await });
+    let second = locking(world.other_mutex().await);
     world.wait_children(2).await;
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let old = world.wait_children(3).await.remove(2);
     guard.release().await.expect("released");
@@ -49,11 +47,9 @@ async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
 async fn waiter_whose_node_is_deleted_is_evicted() {
     let world = World::new().await;
     let guard = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     let names = world.wait_children(2).await;
-    let behind = world.other_mutex().await;
-    let behind = tokio::spawn(async move { behind.lock().await });
+    let behind = locking(world.other_mutex().await);
     world.wait_children(3).await;
     let node = format!("{}/{}", world.path, names[1]);
     world.admin.delete(&node, None).await.expect("deleted");
@@ -78,8 +74,7 @@ async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holde
             one.op == Op::GetData && one.watch && !is_held.swap(true, std::sync::atomic::Ordering::Relaxed);
         if is_next { Verdict::Hold } else { Verdict::Forward }
     });
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     let watched = soon("a watch", world.proxy.wait_for(|one| one.op == Op::GetData && one.watch)).await.path;
     world.admin.delete(&watched, None).await.expect("deleted");
     world.proxy.heal();
@@ -95,11 +90,9 @@ async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holde
 async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_stays() {
     let world = World::new().await;
     let _held = world.other_mutex().await.lock().await.expect("held");
-    let second = world.other_mutex().await;
-    let second = tokio::spawn(async move { second.lock().await });
+    let second = locking(world.other_mutex().await);
     world.wait_children(2).await;
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     soon("a watch", world.proxy.wait_for(|one| one.watch && one.answer.is_some())).await;
     let node = format!("{}/{}", world.path, world.wait_children(3).await[2]);
     world.admin.delete(&node, None).await.expect("deleted");

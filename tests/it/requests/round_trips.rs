@@ -12,8 +12,8 @@ use zookeeper_recipes::{MultiLock, Mutex};
 
 use crate::recipes::*;
 use crate::support::{
-    BRIEF, ROUND_TRIP, World, admin_client, at_most, connect, exact_or, hosts, is_keep_alive, make_paths, pass,
-    soon,
+    BRIEF, ROUND_TRIP, World, admin_client, at_most, connect, exact_or, hosts, is_keep_alive, locking, make_paths,
+    pass, soon,
 };
 
 /// Answers are delayed by this, so that each wait for one shows as a round trip of its own. It is much longer than a
@@ -121,8 +121,7 @@ async fn release_of_an_old_hold_takes_one_request() {
 async fn handover_wakes_one_waiter_with_one_watch() {
     let world = calm(&MUTEX).await;
     let guard = world.other_mutex().await.lock().await.expect("held");
-    let waiter = world.mutex();
-    let first = tokio::spawn(async move { waiter.lock().await });
+    let first = locking(world.mutex());
     world.wait_children(2).await;
     watched(&world).await;
     // More waiters, in one session through another proxy: none of them may be woken by the release.
@@ -172,8 +171,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let world = World::at(&hosts(), timeout).await;
     let other = connect(&world.hosts).await;
     let guard = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
-    let waiter = world.mutex();
-    let waiting = tokio::spawn(async move { waiter.lock().await });
+    let waiting = locking(world.mutex());
     watched(&world).await;
     let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");

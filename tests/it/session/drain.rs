@@ -19,7 +19,7 @@ use zookeeper_recipes::{
 
 use crate::recipes::*;
 use crate::support::{
-    BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, children, polled, soon, wait_children,
+    BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, children, locking, polled, soon, wait_children,
 };
 use crate::warnings::have_several_subscribers;
 
@@ -295,8 +295,7 @@ async fn drain_of_an_attached_session_leaves_its_client_and_other_sessions() {
 async fn session_that_is_being_renewed_is_drained_at_once() {
     let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
-    let ahead = world.mutex();
-    let waits = tokio::spawn(async move { ahead.lock().await });
+    let waits = locking(world.mutex());
     world.wait_children(2).await;
     world.kill().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);
