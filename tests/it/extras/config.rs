@@ -5,9 +5,9 @@ use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
+use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session};
 
-use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, soon};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, locking, renewed, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
@@ -127,10 +127,9 @@ async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
         .expect("connects");
     assert_eq!(users(&session).await, ["old"]);
     std::fs::write(auth.path(), "new:secret\n").expect("written");
-    let (mut states, old) = (session.states(), session.id());
+    let old = session.id();
     world.expire_that_of(&session).await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&session, old).await;
     assert_eq!(users(&session).await, ["new"]);
 }
 
@@ -142,10 +141,9 @@ async fn setting_replaces_that_of_the_configuration() {
     let session = Session::connect(servers).await.expect("connects");
     let granted = || session.client().expect("a client").session_timeout();
     assert_eq!(granted(), TIMEOUT);
-    let (mut states, old) = (session.states(), session.id());
+    let old = session.id();
     world.expire_that_of(&session).await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&session, old).await;
     assert_eq!(granted(), TIMEOUT);
 }
 
@@ -194,8 +192,7 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
     server.kill();
     let settings = json!({ "chroot": "/deep/chroot", "create_chroot": true, "identifier": "pod-7" });
     let session = Session::lazy(&config(&server.hosts(), &settings)).expect("a session");
-    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::new(&session, "/lock").expect("a mutex"));
     server.restart().await.expect("a server");
     let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
     let admin = admin_client(&server.hosts()).await;

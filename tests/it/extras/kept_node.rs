@@ -10,7 +10,9 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
-use crate::support::{BRIEF, TIMEOUT, World, at_most, hosts, is_keep_alive, polled, soon, stat_until, until};
+use crate::support::{
+    BRIEF, TIMEOUT, World, at_most, hosts, is_keep_alive, polled, renewed, soon, stat_until, until,
+};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -31,10 +33,9 @@ async fn node_is_created_again_when_it_was_deleted_and_in_every_session() {
     world.admin.delete(&path, None).await.expect("deleted");
     let second = stat_until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
     assert!(second.czxid > first.czxid);
-    let (mut states, old) = (world.session.states(), world.session.id());
+    let old = world.session.id();
     world.expire().await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&world.session, old).await;
     let id = world.session.id().0;
     stat_until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.ephemeral_owner == id)).await;
     soon("the node", node.created()).await.expect("created");
@@ -430,7 +431,8 @@ async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon(
     let stopped = Instant::now();
     stat_until(&world.admin, &path, |stat| stat.is_some()).await;
     until("both", || node.is_created() && second.is_created()).await;
-    assert!(stopped.elapsed() < at_most(BRIEF), "{:?}", stopped.elapsed());
+    // Each of the two has a turn five times a second.
+    assert!(stopped.elapsed() < at_most(Duration::from_millis(500)), "{:?}", stopped.elapsed());
 }
 
 /// Two services of one name: the second is there as soon as the first has gone.
@@ -497,10 +499,9 @@ async fn changed_data_is_written_and_remembered_for_later_sessions() {
     soon("the change", node.set_data(b"draining")).await.expect("written");
     let (bytes, stat) = world.admin.get_data(&path).await.expect("it is there");
     assert_eq!((&*bytes, stat.czxid, stat.version), (&b"draining"[..], first.czxid, 1));
-    let (mut states, old) = (world.session.states(), world.session.id());
+    let old = world.session.id();
     world.expire().await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&world.session, old).await;
     soon("the node", node.created()).await.expect("created");
     let (bytes, stat) = world.admin.get_data(&path).await.expect("it is there");
     assert_eq!((&*bytes, stat.ephemeral_owner), (&b"draining"[..], world.session.id().0));

@@ -12,7 +12,9 @@ use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore};
 
-use crate::support::{TIMEOUT, World, connect, make_paths, soon, stat_until, until, wait_children};
+use crate::support::{
+    BRIEF, TIMEOUT, World, connect, ends_at, exact_or, locking, make_paths, soon, stat_until, until, wait_children,
+};
 
 const PERMITS: u32 = 7;
 
@@ -34,7 +36,7 @@ async fn wait_counts(world: &World, turns: usize, leases: usize) {
     crate::support::wait_children(&world.admin, &format!("{}/leases", world.path), leases).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn ten_sessions_never_exceed_the_permits() {
     let world = World::new().await;
     let ledger = Ledger::with_capacity_limit(PERMITS as usize);
@@ -137,9 +139,8 @@ async fn timed_out_wait_for_many_leaves_nothing() {
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
     let other = other(&world, 3).await;
-    // Long enough to see the others on a busy machine.
-    let none = other.try_acquire_many_for(3, Duration::from_secs(2)).await.expect("asked");
-    assert!(none.is_none(), "one is in use");
+    let limit = exact_or(BRIEF / 8, BRIEF / 2);
+    assert!(ends_at(limit, other.try_acquire_many_for(3, limit)).await.expect("asked").is_none(), "one is in use");
     wait_counts(&world, 0, 1).await;
     assert_eq!(semaphore.available_permits().await.expect("asked"), 2);
     let two = other.try_acquire_many(2).await.expect("asked").expect("free");
@@ -147,22 +148,6 @@ async fn timed_out_wait_for_many_leaves_nothing() {
     two.release().await.expect("released");
     held.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn deleted_lease_is_reported_and_admits_the_next() {
-    let world = World::new().await;
-    let held = semaphore(&world, 2).acquire_many(2).await.expect("held");
-    let waiting = other(&world, 2).await;
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
-    wait_counts(&world, 1, 3).await;
-    let lost = held.lost();
-    world.admin.delete(&held.nodes()[1], None).await.expect("deleted");
-    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    // The loss of one is the loss of all: the other one is released as well.
-    soon("the next", waiting).await.expect("no panic").expect("held").release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-    assert_eq!(held.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
@@ -452,7 +437,6 @@ async fn hold_of_thousands_looks_for_its_unwatched_nodes_in_one_request() {
     let count = 2_000;
     let semaphore = semaphore(&world, count);
     let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");
-    // Nodes that a slow machine has seen long ago were checked for the grant.
     world.proxy.reset();
     let lost = permit.lost();
     let asked = |request: &Request| request.op == Op::GetEphemerals && request.answer.is_some();
@@ -535,8 +519,7 @@ async fn mutex_among_the_leases_waits_for_all_of_them() {
     let semaphore = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     let first = semaphore.acquire().await.expect("a permit");
     let second = semaphore.acquire().await.expect("a permit");
-    let mutex = Mutex::new(&world.session, &format!("{}/leases", world.path)).expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::new(&world.session, &format!("{}/leases", world.path)).expect("a mutex"));
     let leases = [&first, &second].map(|permit| permit.nodes()[0].clone());
     let watches = |lease: &str| {
         let lease = lease.to_owned();

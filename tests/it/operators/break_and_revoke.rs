@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, TIMEOUT, World, make_paths, soon};
+use crate::support::{BRIEF, TIMEOUT, World, make_paths, soon, stall};
 use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
@@ -642,7 +642,7 @@ async fn revocation_is_not_reported_after_an_unnoticed_loss() {
     let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
     world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
     soon("the request", early).await;
-    std::thread::sleep(guard.valid_for());
+    stall(guard.valid_for());
     assert!(futures_util::poll!(pin!(late)).is_pending(), "the hold was lost before");
     assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
     drop(guard);

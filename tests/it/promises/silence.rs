@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::proxy::Proxy;
+use testbed::{Server, next_look};
 use uuid::Uuid;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Session};
 
-use crate::support::{connect_for, hosts, pass};
+use crate::support::{ROUND_TRIP, at_most, connect_for, exact_or, hosts, pass, soon};
 
 const T: Duration = Duration::from_secs(6);
 
-/// How many holds meet each kind of cut, where the tables are wanted.
+/// How many holds meet each kind of cut, where the tables are wanted: in virtual time, too, where they cost nothing.
 fn wanted() -> Option<usize> {
-    std::env::var("TRUST_CUTS").ok().map(|cuts| cuts.parse().expect("a number of cuts"))
+    let cuts = std::env::var("TRUST_CUTS").ok().map(|cuts| cuts.parse().expect("a number of cuts"));
+    cuts.or(exact_or(Some(12), None))
 }
 
 /// A session with a hold.
@@ -247,4 +249,32 @@ async fn least_trust(timeout: Duration, rounds: f64) -> f64 {
     let least = least.as_secs_f64() / timeout.as_secs_f64();
     println!("least trust at T = {timeout:?}: {least:.3} T");
     least
+}
+
+/// A session that has waited or done nothing has let its trust lapse. After an election it is the same: see `election`.
+#[tokio::test]
+async fn free_lock_is_granted_a_third_of_the_timeout_after_an_outage_at_the_latest() {
+    for timeout in [T, 2 * T] {
+        let mut server = Server::start().await.expect("a server");
+        let session = connect_for(&server.hosts(), timeout).await;
+        let mutex = Mutex::new(&session, "/outage/lock").expect("a mutex");
+        pass(timeout * 9 / 8).await;
+        server.kill();
+        let granted = tokio::spawn(async move { mutex.lock().await.map(|guard| (Instant::now(), guard)) });
+        pass(Duration::from_secs(2)).await;
+        server.restart().await.expect("a server");
+        let connected = async {
+            while !session.state().is_connected() {
+                next_look().await;
+            }
+            Instant::now()
+        };
+        let connected = soon("a connection", connected).await;
+        let (granted, _guard) = soon("the lock", granted).await.expect("no panic").expect("free");
+        let late = granted.saturating_duration_since(connected);
+        println!("T = {timeout:?}: granted {late:.2?} after the connection");
+        // Of the pair of answers, the first is to a request that is sent again after a pause of 20 ms.
+        let most = timeout / 3 + Duration::from_millis(20) + ROUND_TRIP;
+        assert!(late <= at_most(most), "{late:?} of {timeout:?}");
+    }
 }

@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use super::runtime;
-use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, soon, stat_until};
+use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, locking, soon, stat_until};
 
 /// The output of a future that ran on a thread with a runtime of its own, both of which have ended.
 fn in_ended_runtime<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
@@ -67,8 +67,7 @@ async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
     let guard = world.mutex().lock().await.expect("held");
     let sessions = runtime();
     let session = sessions.spawn(async { connect(&hosts()).await }).await.expect("no panic");
-    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::new(&session, &world.path).expect("a mutex"));
     world.wait_children(2).await;
     spawn_blocking(|| drop(sessions)).await.expect("ended");
     let error = soon("the end", waiting).await.expect("no panic").expect_err("no session");

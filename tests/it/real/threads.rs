@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
-use testbed::proxy::{Request, Verdict};
+use testbed::proxy::Verdict;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Mutex, Session, blocking};
@@ -129,10 +129,7 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
     };
     let watched = async {
         world.wait_children(2).await;
-        let node = format!("{}/{}", world.path, world.children().await[1]);
-        let is_own =
-            |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
-        soon("its own watch", world.proxy.wait_for(is_own)).await;
+        world.own_watch(1).await;
         world.session.client().expect("a client").check_stat("/").await.expect("asked");
     };
     tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,7 +13,7 @@ use zookeeper_recipes::{
     Unanswered,
 };
 
-use crate::support::{BRIEF, TIMEOUT, World, at_most, connect_for, hosts, polled, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_most, connect_for, ends_at, hosts, polled, soon};
 use crate::warnings::Warnings;
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn last_handle_dropped_ends_the_session() {
     world.wait_empty().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn close_ends_guards_and_waiters_and_leaves_nothing() {
     let world = World::new().await;
     let mutex = world.mutex();
@@ -54,10 +54,9 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
         })
         .collect();
     world.wait_children(6).await;
-    let both = async { tokio::join!(world.session.close(), world.session.close()) };
-    // After an eighth it would search for what it has to wait for.
-    let closed = tokio::time::timeout(at_most(TIMEOUT / 8), both).await;
-    let (first, second) = closed.expect("it waits for nothing but answers");
+    let began = Instant::now();
+    let (first, second) = soon("both", async { tokio::join!(world.session.close(), world.session.close()) }).await;
+    assert!(began.elapsed() <= at_most(6 * ROUND_TRIP), "{:?}, not as for answers alone", began.elapsed());
     first.expect("closed");
     second.expect("closed");
     assert!(world.children().await.is_empty(), "nothing is left when it returns");
@@ -75,13 +74,11 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
 
 #[tokio::test]
 async fn close_without_a_server_is_bounded() {
-    // Long, compared to how late a timer may be on a busy machine.
-    let timeout = 2 * BRIEF;
-    let world = World::at(&hosts(), timeout).await;
+    let world = World::brief().await;
     let _guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
-    let closed = tokio::time::timeout(at_most(timeout * 3 / 2), world.session.close()).await;
-    let error = closed.expect("it ends with the session timeout").expect_err("no answer");
+    // The last eighth of the session timeout is for what is halted then.
+    let error = ends_at(BRIEF * 7 / 8, world.session.close()).await.expect_err("no answer");
     let Error::Unavailable { hosts, why, .. } = error else { panic!("{error:?}") };
     assert_eq!((hosts, why), (world.proxy.hosts(), Unanswered::Servers));
 }
