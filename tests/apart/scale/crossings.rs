@@ -14,8 +14,8 @@ use testbed::proxy::Proxy;
 use zookeeper_recipes::zookeeper_client::Client as Admin;
 
 use crate::alone::turn;
-use crate::counter::{LONG, PATH, number, server};
-use crate::support::{PATIENCE, connect_for, wait_children};
+use crate::counter::{PATH, number, server};
+use crate::support::{PATIENCE, connect, wait_children};
 use crate::workload::{Client, PERMITS, Round, campaign, lock, lock_some, read_or_write, reenter, take_permits};
 
 const SESSIONS: usize = 50;
@@ -66,7 +66,7 @@ async fn cross(round: Round, paths: &[&str], next: i32) -> History {
 
     let proxy = Proxy::start(&hosts).await.expect("a proxy");
     let through = proxy.hosts();
-    let sessions = join_all((0..SESSIONS).map(|_| connect_for(&through, LONG))).await;
+    let sessions = join_all((0..SESSIONS).map(|_| connect(&through))).await;
     let tasks = (0..).zip(&sessions).map(|(index, session)| {
         let mut client = Client::new(session, PATH, &history, format!("session {index}"), random.fork());
         tokio::spawn(async move {
