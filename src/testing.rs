@@ -16,13 +16,11 @@ use crate::session::{Servers, Session};
 ///
 /// It dereferences to the session, which is a real one: everything of this crate works with it as with ZooKeeper. Only the servers
 /// are simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own. What can go wrong
-/// with real servers can be made to go wrong here.
-///
-/// Time is real: a session that is disconnected expires after its timeout, 6 s by default. Only [`expire`](Self::expire) does not
-/// wait for that. tokio's `start_paused` does not work with it, because `zookeeper-client` asks std's clock, and uses the timers and
-/// sockets of `async-io` and `async-net`. A test with a paused clock needs a patched client, or the replacements of these crates in
-/// `verify/virtual` of the repository, with their compiler flags. The servers alone run on any network: see
-/// `zookeeper_simulation::Host`.
+/// with real servers can be made to go wrong here. It takes as long as there: a session that is disconnected
+/// expires after its timeout, 6 s by default. Only [`expire`](Self::expire) does not wait for that. tokio's `start_paused` does not
+/// help: `zookeeper-client` has clocks, timers and sockets of its own beside tokio's, and while it waits for a socket a paused clock
+/// jumps to the next limit. A test in virtual time needs a client whose clocks and sockets are replaced, as `verify/virtual` in the
+/// repository does for the suite of this crate.
 ///
 /// Clones are handles of one session. The servers run until the last `LocalSession` that has them is dropped, with its clones.
 ///

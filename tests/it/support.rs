@@ -1,15 +1,18 @@
 //! Helpers of all tests: a server, a path of their own, and conditions to wait for.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
 use testbed::proxy::{Proxy, Request};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
-use zookeeper_recipes::{Error, Mutex, Servers, Session};
+use zookeeper_recipes::zookeeper_client::{
+    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission, SessionId, Stat,
+};
+use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Servers, Session, SessionState};
 
 use crate::recipes::Recipe;
 use crate::wait;
@@ -25,10 +28,47 @@ pub(crate) const BRIEF: Duration = Duration::from_secs(4);
 /// Far longer than anything takes, also on a machine that stalls; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
+/// The longest round trip through a proxy in virtual time: four hops of 3 ms each. Without a proxy it is half of it.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(12);
+
+/// What is exact in virtual time, and what a machine that stalls needs in its place.
+pub(crate) fn exact_or<T>(exact: T, roomy: T) -> T {
+    if cfg!(virtual_time) { exact } else { roomy }
+}
+
 /// How long something may take at most, for every upper bound of time in a test. In virtual time the bound is exact. On a real
 /// server it is at least [`PATIENCE`]: a shorter one measures the machine.
 pub(crate) fn at_most(bound: Duration) -> Duration {
-    if cfg!(virtual_time) { bound } else { bound.max(PATIENCE) }
+    exact_or(bound, bound.max(PATIENCE))
+}
+
+/// Asserts that something which began at this moment has ended after `time`. A timer may be late by two milliseconds.
+#[track_caller]
+pub(crate) fn assert_took(began: Instant, time: Duration) {
+    let took = began.elapsed();
+    assert!(took >= time && took <= at_most(time + Duration::from_millis(2)), "{took:?}, not {time:?}");
+}
+
+/// Fails the test if this has to wait for a look without an event, which comes after 20 s.
+pub(crate) async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
+    let ended = tokio::time::timeout(at_most(Duration::from_secs(15)), future).await;
+    ended.unwrap_or_else(|_| panic!("timed out: {what}"))
+}
+
+/// Stops this process: in virtual time nothing runs meanwhile.
+pub(crate) fn stall(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// A task that waits for a mutex.
+pub(crate) fn locking(mutex: Mutex) -> JoinHandle<Result<MutexGuard>> {
+    tokio::spawn(async move { mutex.lock().await })
+}
+
+/// Waits until a session is connected that has succeeded this one.
+pub(crate) async fn renewed(session: &Session, old: SessionId) {
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", session.states().wait_for(renewed)).await.expect("renewed");
 }
 
 /// Lets time pass: for scenes whose point is that time passes; never to wait for something.
@@ -41,6 +81,19 @@ pub(crate) fn hosts() -> String {
     std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`")
 }
 
+/// The name of a test of a module, as its binary has it: for tests that start one of themselves as a process.
+pub(crate) fn full_name(module: &str, test: &str) -> String {
+    let (_, module) = module.split_once("::").expect("the crate and a path");
+    format!("{module}::{test}")
+}
+
+/// Makes what the library makes once a process, before the first scene in virtual time.
+#[cfg(virtual_time)]
+pub(crate) async fn warm_up() {
+    let mutex = Mutex::new(&connect(&hosts()).await, "/warm-up").expect("a mutex");
+    mutex.lock().await.expect("held").release().await.expect("released");
+}
+
 pub(crate) async fn connect(hosts: &str) -> Session {
     connect_for(hosts, TIMEOUT).await
 }
@@ -50,7 +103,7 @@ pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
         loop {
             match Session::connect(Servers::new(hosts).with_session_timeout(timeout)).await {
                 // On a busy machine it may take longer than the session timeout.
-                Err(Error::Unavailable { .. }) => {}
+                Err(Error::Unavailable { .. }) if !cfg!(virtual_time) => {}
                 connected => return connected.expect("connects"),
             }
         }
@@ -76,11 +129,12 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// Fails the test when a call with a time limit takes longer, by more than a second. Give the session a timeout that is much
-/// longer than the limit, so that nothing else ends the call in time.
-pub(crate) async fn ends_within<F: Future>(limit: Duration, call: F) -> F::Output {
-    let ended = tokio::time::timeout(at_most(limit + Duration::from_secs(1)), call).await;
-    ended.unwrap_or_else(|_| panic!("it goes on after {limit:?}"))
+/// Asserts that a call ends with its time limit. Give the session a timeout that is much longer, so that nothing else ends it.
+pub(crate) async fn ends_at<F: Future>(limit: Duration, call: F) -> F::Output {
+    let began = Instant::now();
+    let ended = soon("the time limit", call).await;
+    assert_took(began, limit);
+    ended
 }
 
 /// Whether the library sent this request by itself, to renew the trust in its session: a read of the root, or a
@@ -211,6 +265,15 @@ impl World {
         wait_nodes(&self.admin, &self.dirs, count).await
     }
 
+    /// Waits until the node at this place in the queue is watched by itself and that was answered, and returns it.
+    pub(crate) async fn own_watch(&self, place: usize) -> String {
+        let node = format!("{}/{}", self.path, self.children().await[place]);
+        let is_own =
+            |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+        soon("its own watch", self.proxy.wait_for(is_own)).await;
+        node
+    }
+
     /// Waits until no node is left.
     pub(crate) async fn wait_empty(&self) {
         self.wait_children(0).await;
@@ -286,6 +349,24 @@ pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
         Err(ZkError::NoNode) => Vec::new(),
         Err(error) => panic!("cannot list {path}: {error}"),
     }
+}
+
+/// Waits until what is at a path satisfies `condition`.
+pub(crate) async fn stat_until(
+    admin: &Client,
+    path: &str,
+    condition: impl Fn(Option<&Stat>) -> bool,
+) -> Option<Stat> {
+    let seen = async {
+        loop {
+            let (stat, watch) = admin.check_and_watch_stat(path).await.expect("asked");
+            if condition(stat.as_ref()) {
+                return stat;
+            }
+            watch.changed().await;
+        }
+    };
+    soon("another node", seen).await
 }
 
 /// All paths below `root`, without `root` and the servers' own.

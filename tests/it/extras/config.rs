@@ -1,17 +1,13 @@
 //! Configurations, on a real server: credentials from a file, and a chroot that is created on request.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
+use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session};
 
-use crate::full_name;
-use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, soon};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, locking, renewed, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
@@ -131,10 +127,9 @@ async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
         .expect("connects");
     assert_eq!(users(&session).await, ["old"]);
     std::fs::write(auth.path(), "new:secret\n").expect("written");
-    let (mut states, old) = (session.states(), session.id());
+    let old = session.id();
     world.expire_that_of(&session).await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&session, old).await;
     assert_eq!(users(&session).await, ["new"]);
 }
 
@@ -146,10 +141,9 @@ async fn setting_replaces_that_of_the_configuration() {
     let session = Session::connect(servers).await.expect("connects");
     let granted = || session.client().expect("a client").session_timeout();
     assert_eq!(granted(), TIMEOUT);
-    let (mut states, old) = (session.states(), session.id());
+    let old = session.id();
     world.expire_that_of(&session).await;
-    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
-    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    renewed(&session, old).await;
     assert_eq!(granted(), TIMEOUT);
 }
 
@@ -198,8 +192,7 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
     server.kill();
     let settings = json!({ "chroot": "/deep/chroot", "create_chroot": true, "identifier": "pod-7" });
     let session = Session::lazy(&config(&server.hosts(), &settings)).expect("a session");
-    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(Mutex::new(&session, "/lock").expect("a mutex"));
     server.restart().await.expect("a server");
     let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
     let admin = admin_client(&server.hosts()).await;
@@ -207,57 +200,4 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
     assert_eq!(admin.get_data(&node).await.expect("it is there").0, b"pod-7");
     guard.release().await.expect("released");
     session.close().await.expect("closed");
-}
-
-/// The environment variable for the child process below, whose other variables begin with `IT_CONFIG`.
-const CHILD: &str = "ZK_RECIPES_CONFIGURED";
-
-#[cfg(not(virtual_time))]
-#[test]
-fn configured_child() {
-    if std::env::var_os(CHILD).is_none() {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let warnings = Warnings::new();
-    let config = {
-        let _listening = warnings.listen();
-        Config::from_env("IT_CONFIG").expect("a configuration")
-    };
-    assert_eq!(warnings.with("no settings").len(), 1);
-    assert_eq!(warnings.count("IT_CONFIG_CHROTT, IT_CONFIG_SESSION_TIMEOUT"), 1, "in order, and no others");
-    assert_eq!(warnings.count("IT_CONFIG_HOME") + warnings.count("IT_CONFIG_PORT_2181_TCP"), 0);
-    runtime.block_on(async {
-        let session = Session::connect(&config).await.expect("connects");
-        is_lockable(&session).await.expect("held");
-        session.close().await.expect("closed");
-    });
-}
-
-/// Runs the child with these variables.
-fn child(auth: &Path, chroot: &str) -> Command {
-    let mut child = Command::new(std::env::current_exe().expect("the path of this binary"));
-    child
-        .args(["--exact", &full_name(module_path!(), "configured_child"), "--nocapture"])
-        .stdout(Stdio::null())
-        .env(CHILD, "");
-    child.env("IT_CONFIG_HOSTS", hosts()).env("IT_CONFIG_CHROOT", chroot).env("IT_CONFIG_CREATE_CHROOT", "true");
-    child.env("IT_CONFIG_SESSION_TIMEOUT_MS", "6000").env("IT_CONFIG_AUTH_FILE", auth);
-    for other in ["CHROTT", "SESSION_TIMEOUT", "HOME", "PORT_2181_TCP"] {
-        child.env(format!("IT_CONFIG_{other}"), "of others");
-    }
-    child
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn process_is_configured_by_its_environment() {
-    let (auth, chroot) = (file("billing:secret\n"), chroot());
-    let mut child = child(auth.path(), &chroot);
-    let status = tokio::task::spawn_blocking(move || child.status()).await.expect("no panic").expect("it runs");
-    assert!(status.success(), "{status}");
-    // In 3.9 this look needs READ.
-    let admin = admin_client(&hosts()).await;
-    admin.auth("digest", b"billing:secret").await.expect("known");
-    assert!(admin.check_stat(&chroot).await.expect("answered").is_some());
 }

@@ -10,7 +10,7 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
     DistributedLock, Election, Error, FencingToken, HoldMonitor, HoldState, Job, JobOutcome, LockGuard, Loss,
-    MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session, Standing, Unanswered, blocking,
+    MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session, Standing, Unanswered,
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
@@ -474,20 +474,6 @@ async fn servers_that_are_unavailable_answer_nobody() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     session.make_available();
     drop(soon("the lock", lock.lock()).await.expect("held"));
-}
-
-/// The servers have a thread of their own, so a test that blocks does not stop them.
-#[cfg(not(virtual_time))]
-#[test]
-fn blocking_sessions_work_with_local_servers() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let local = runtime.block_on(local(TIMEOUT));
-    let session = blocking::Session::connect(local.hosts()).expect("connects");
-    let guard = blocking::Mutex::new(&session, "/jobs/bills").expect("a lock").lock().expect("held");
-    let other = Mutex::new(&local, "/jobs/bills").expect("a lock");
-    assert!(runtime.block_on(other.try_lock()).expect("asked").is_none());
-    drop(guard);
-    drop(runtime.block_on(soon("the lock", other.lock())).expect("held"));
 }
 
 #[tokio::test]

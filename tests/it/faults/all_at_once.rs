@@ -96,7 +96,7 @@ async fn contend(
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn random_faults_never_admit_two_holders_or_leave_a_node() {
     let from_env = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
     let seed = from_env("STORM_SEED").unwrap_or(1);

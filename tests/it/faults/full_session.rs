@@ -16,7 +16,7 @@ fn watches(request: &Request) -> bool {
 }
 
 /// A waiter whose predecessor cancels watches another node. It needs room again, which newcomers compete for.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn newcomers_do_not_take_the_room_of_queued_waiters() {
     let world = World::new().await;
     let other = world.other().await;
@@ -104,7 +104,7 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
 }
 
 /// A waiter in several queues with paths of different lengths reserves room for the longest from the start.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn waiters_that_move_to_a_longer_path_are_not_refused() {
     let world = World::new().await;
     let other = world.other().await;

@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, MultiLock, Mutex, Semaphore};
 
-use crate::support::{BRIEF, World, connect_for, hosts, polled, refuse_checks, soon, wait_children};
+use crate::support::{BRIEF, World, connect_for, hosts, locking, polled, refuse_checks, soon, wait_children};
 
 /// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
@@ -55,8 +55,7 @@ async fn search_for_a_lost_create_follows_an_answer_of_a_quorum() {
 async fn waiter_whose_session_ends_before_a_quorum_confirms_its_eviction_queues_again() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
     let checked = node.clone();
@@ -115,8 +114,7 @@ async fn node_of_another_session_is_not_taken_for_one_of_a_lost_create() {
         false => Verdict::Forward,
     });
     world.proxy.cut(Cut::BeforeRequest(1));
-    let mutex = world.mutex();
-    let locking = tokio::spawn(async move { mutex.lock().await });
+    let locking = locking(world.mutex());
     soon("a search", world.proxy.wait_for(|request| is_barrier(request, &world.path))).await;
     let alien = double_of(&world.proxy.requests()[0], 0);
     create(&world.admin, &alien).await;
@@ -246,8 +244,7 @@ async fn waiter_whose_session_cannot_be_checked_is_not_known_to_be_evicted() {
 async fn node_with_the_guid_of_a_waiter_is_not_taken_for_its_own() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let waiter = world.wait_children(2).await.remove(1);
     let guid = waiter.strip_suffix(&waiter["_c_00000000-0000-0000-0000-000000000000".len()..]).expect("a guid");

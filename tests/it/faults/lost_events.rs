@@ -6,7 +6,7 @@ use testbed::proxy::Request;
 use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Client, Permission};
 use zookeeper_recipes::{Election, Loss, Semaphore};
 
-use crate::support::{World, soon};
+use crate::support::{World, locking, soon};
 
 /// Denies READ to everybody, and deletes the node.
 async fn delete_without_event(admin: &Client, node: &str) {
@@ -24,8 +24,7 @@ async fn watched(world: &World, what: impl Fn(&Request) -> bool) {
 async fn waiter_acquires_when_its_predecessor_goes_without_an_event() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     watched(&world, |_| true).await;
     delete_without_event(&world.admin, &ahead.nodes()[0]).await;
     let guard = soon("its turn", waiting).await.expect("no panic").expect("held");

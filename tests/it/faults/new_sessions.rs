@@ -13,7 +13,7 @@ use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{BRIEF, World, connect, hosts, soon, until};
+use crate::support::{BRIEF, World, connect, hosts, locking, soon, until};
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
@@ -37,8 +37,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
     let world = World::brief().await;
     let holder = connect(&world.hosts).await;
     let held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     let queued = world.wait_children(2).await;
     world.proxy.forget_sessions();
     world.proxy.cut_now();
@@ -61,7 +60,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
 }
 
 /// With connections that are cut again and again, each with a session of its own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
     let world = Arc::new(World::brief().await);
     world.make_path().await;
@@ -168,7 +167,6 @@ async fn containers_on_which_the_server_closes_the_connection_are_named_and_can_
 
 #[tokio::test]
 async fn session_and_its_hold_live_on_over_a_reconnect() {
-    // Long enough for a machine that stalls.
     let world = World::at(&hosts(), 4 * BRIEF).await;
     let (guard, before) = (world.mutex().lock().await.expect("held"), world.session.id());
     world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Hold } else { Verdict::Forward });

@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Servers, Session};
 
-use crate::support::{BRIEF, TIMEOUT, World, connect, remove_path, soon, tree};
+use crate::support::{BRIEF, TIMEOUT, World, connect, locking, remove_path, soon, stat_until, tree};
 
 #[tokio::test]
 async fn invalid_paths_are_refused_and_nothing_is_sent() {
@@ -225,8 +225,7 @@ async fn path_removal_deletes_the_path_after_the_last_release() {
     let options = Options::new().with_path_removal(true);
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
-    let other = world.other_mutex().await;
-    let waiting = tokio::spawn(async move { other.lock().await });
+    let waiting = locking(world.other_mutex().await);
     world.wait_children(2).await;
     guard.release().await.expect("released");
     let guard = soon("the waiter", waiting).await.expect("no panic").expect("held, and its parent is there");
@@ -236,12 +235,7 @@ async fn path_removal_deletes_the_path_after_the_last_release() {
 }
 
 async fn removed(world: &World) {
-    let gone = async {
-        while let (Some(_), watcher) = world.admin.check_and_watch_stat(&world.path).await.expect("asked") {
-            watcher.changed().await;
-        }
-    };
-    soon("the removal", gone).await;
+    stat_until(&world.admin, &world.path, |stat| stat.is_none()).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, Observer, Options, Semaphore, Servers, Session};
+use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{
@@ -100,7 +100,7 @@ async fn credentials_of_the_connector_open_protected_nodes() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
     let mut server = Server::start().await.expect("a server");
     let session = connect_for(&server.hosts(), BRIEF * 3).await;
@@ -139,22 +139,16 @@ async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
 
 /// Connected clients have seen transactions that such servers do not know, and are refused until their sessions have
 /// ended.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
     let mut server = Server::start().await.expect("a server");
     let before = FAMILY.iter().map(async |kin| {
         let mut world = World::at(&server.hosts(), BRIEF).await;
         world.path = format!("/{}", kin.name.replace(' ', "-"));
         let lock = kin.lock(&world.session, &world.path);
-        let (guard, waiting) = loop {
-            let guard = lock.hold().await.expect("held");
-            let rival = kin.rival(&world.other().await, &world.path);
-            tokio::select! {
-                waiting = queue(kin, &world, rival, guard.nodes().len()) => break (guard, waiting),
-                // On a busy machine it may be.
-                _ = guard.lost() => {}
-            }
-        };
+        let guard = lock.hold().await.expect("held");
+        let rival = kin.rival(&world.other().await, &world.path);
+        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
         (kin, world.path.clone(), world, lock, guard, waiting)
     });
     let before = join_all(before).await;
@@ -164,13 +158,8 @@ async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
         let loss = soon(kin.name, guard.lost()).await;
         assert!(matches!(loss, Loss::Expired | Loss::TrustEnded), "{}: {loss:?}", kin.name);
         assert_eq!(guard.release().await, Err(Error::Lost(loss)), "{}", kin.name);
-        let next = turn(kin, waiting).await;
-        // On a busy machine it may have been lost since, which this test does not check.
-        let released = next.release().await;
-        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "{}: {released:?}", kin.name);
-        let again = soon(kin.name, lock.hold()).await.expect("held");
-        let released = again.release().await;
-        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "{}: {released:?}", kin.name);
+        turn(kin, waiting).await.release().await.expect(kin.name);
+        soon(kin.name, lock.hold()).await.expect("held").release().await.expect(kin.name);
         for (queue, _) in kin.queues {
             wait_children(&admin, &format!("{path}{queue}"), 0).await;
         }
@@ -178,7 +167,7 @@ async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
     join_all(after).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn election_continues_on_servers_that_restart_empty() {
     let mut server = Server::start().await.expect("a server");
     let (stands, looks) =
@@ -220,22 +209,6 @@ async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
     world.proxy.on_request(|_| Verdict::Forward);
     bystander.lock().await.expect("nothing is left").release().await.expect("released");
     mutex.lock().await.expect("held, on servers that accept it").release().await.expect("released");
-}
-
-/// It is far smaller than what other servers refuse, and the session has created nodes before.
-#[tokio::test]
-async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() {
-    let server = Server::builder().property("jute.maxbuffer", "4096").start().await.expect("a server");
-    let world = World::at(&server.hosts(), TIMEOUT).await;
-    let bystander = world.mutex().lock().await.expect("held");
-    let semaphore = Semaphore::new(&world.session, &format!("{}-permits", world.path), 40).expect("a semaphore");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    let error = soon("an end", semaphore.acquire_many(40)).await.expect_err("it is never accepted");
-    assert!(matches!(error, Error::Client { .. }), "{error:?}");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
-    assert!(!matches!(bystander.state(), HoldState::Lost(_)), "its session goes on");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    bystander.release().await.expect("still held");
 }
 
 /// They stay until the end of the session, and each enlarges the transaction that removes them.

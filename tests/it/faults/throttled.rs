@@ -6,7 +6,7 @@ use testbed::proxy::{Proxy, Request};
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Loss};
 
-use crate::support::{World, soon};
+use crate::support::{World, locking, soon};
 
 /// The error of a server that throttles.
 const THROTTLED: i32 = -127;
@@ -90,7 +90,7 @@ async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle(
 #[tokio::test]
 async fn lock_fails_where_every_listing_is_throttled() {
     // A session lists a path that it has not seen.
-    let world = World::new().await;
+    let world = World::brief().await;
     world.make_path().await;
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::GetChildren2);
@@ -116,8 +116,7 @@ async fn lock_is_granted_once_throttling_is_over() {
     let world = World::with_path().await;
     world.proxy.reset();
     throttle(&world.proxy, creates);
-    let mutex = world.mutex();
-    let locking = tokio::spawn(async move { mutex.lock().await });
+    let locking = locking(world.mutex());
     soon("some tries", world.proxy.wait_until(|all| creates_answered(all) >= 3)).await;
     throttle(&world.proxy, |_| false);
     let guard = soon("the lock", locking).await.expect("no panic").expect("held");

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use testbed::frames::Op;
-use testbed::proxy::Proxy;
-use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
-use crate::support::{BRIEF, PATIENCE, World, children, connect, connect_for, hosts, polled, remove_path, soon};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, polled, remove_path, soon};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -97,30 +95,6 @@ async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
     ahead.resign().await.expect("still leads");
 }
 
-/// The runtime of the candidate stands still, so nothing but the clock can show the end of its leadership.
-#[cfg(not(virtual_time))]
-#[test]
-fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
-    let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (blocked, other) = (runtime(), runtime());
-    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
-    let proxy = other.block_on(Proxy::start(&hosts())).expect("a proxy");
-    let candidate = blocked.block_on(async {
-        let (candidate, mut steps) = run(&connect_for(&proxy.hosts(), BRIEF).await, &path);
-        leads(&mut steps).await;
-        candidate
-    });
-    assert!(candidate.is_leader());
-    proxy.black_hole();
-    other.block_on(async {
-        let next = election(&connect(&hosts()).await, &path);
-        let next = soon("another term", next.campaign()).await.expect("leads");
-        assert!(!candidate.is_leader(), "{candidate:?} while another leads");
-        assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
-        next.resign().await.expect("still leads");
-    });
-}
-
 #[tokio::test]
 async fn candidate_is_suspended_while_it_is_disconnected() {
     let world = World::new().await;
@@ -183,7 +157,9 @@ async fn campaign_that_fails_at_once_is_tried_again_after_a_pause() {
         world.proxy.wait_until(|requests| requests.iter().filter(|request| is_create(request.op)).count() > 3);
     soon("some failures", failed).await;
     // After pauses of 100, 200 and 400 ms.
-    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+    let (took, pauses) = (began.elapsed(), Duration::from_millis(700));
+    println!("four failures took {took:?}");
+    assert!(took >= pauses && took <= at_most(pauses + 8 * ROUND_TRIP), "{took:?}");
     assert!(warnings.count("cannot campaign") > 0);
     assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
     remove_path(&world.admin, &world.path).await;
@@ -284,26 +260,6 @@ async fn candidate_ends_with_its_session() {
         stands(&candidate, |standing| standing == Standing::Ended).await;
         soon("the end", candidate.stop()).await.expect("nothing is left to do");
     }
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn candidate_whose_runtime_is_gone_has_ended() {
-    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (candidate, mut steps) = run(&connect(&hosts()).await, &path);
-            leads(&mut steps).await;
-            send.send(candidate).expect("received");
-        });
-    })
-    .join()
-    .expect("no panic");
-    let candidate = receive.recv().expect("a candidate");
-    stands(&candidate, |standing| standing == Standing::Ended).await;
-    assert!(matches!(soon("the end", candidate.stop()).await, Err(Error::SessionEnded { .. })));
 }
 
 #[test]

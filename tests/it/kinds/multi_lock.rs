@@ -1,7 +1,7 @@
 //! Several locks are acquired together or not at all, in any order of their names.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::try_join_all;
@@ -13,10 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{World, at_most, children, connect, hosts, make_paths, soon, tree, wait_children};
-
-/// How long several tasks lock a few paths in random order.
-const LONG: Duration = Duration::from_secs(30);
+use crate::support::{World, children, connect, ends_at, hosts, make_paths, soon, tree, wait_children};
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{}/{name}", world.path)).collect()
@@ -32,17 +29,15 @@ async fn wait_empty(world: &World, names: &[&str]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn random_subsets_in_random_order_never_deadlock() {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let world = World::new().await;
     let ledgers: HashMap<_, _> = paths(&world, &NAMES).into_iter().map(|path| (path, Ledger::new())).collect();
-    let until = Instant::now() + LONG;
     let workers = (0..8).map(async |worker| {
         let session = connect(&hosts()).await;
         let mut random = Rng::with_seed(worker);
-        let mut holds = 0;
-        while Instant::now() < until {
+        for _ in 0..25 {
             let mut names = NAMES;
             random.shuffle(&mut names);
             let names = &names[..random.usize(1..=NAMES.len())];
@@ -56,13 +51,9 @@ async fn random_subsets_in_random_order_never_deadlock() {
             tokio::task::yield_now().await;
             drop(entered);
             guard.release().await.expect("released");
-            holds += 1;
         }
-        holds
     });
-    let holds: Vec<usize> = futures_util::future::join_all(workers).await;
-    println!("holds by each of 8 in {LONG:?}: {holds:?}");
-    assert!(holds.iter().all(|holds| *holds > 10), "everybody makes progress: {holds:?}");
+    futures_util::future::join_all(workers).await;
     ledgers.values().for_each(Ledger::assert_clean);
     wait_empty(&world, &NAMES).await;
 }
@@ -93,18 +84,6 @@ async fn held_member_keeps_the_places_in_the_other_queues() {
     }
     guard.release().await.expect("released");
     wait_empty(&world, &["a", "b", "c"]).await;
-}
-
-#[tokio::test]
-async fn loss_of_one_member_is_the_loss_of_all() {
-    let world = World::new().await;
-    let guard = multi_lock(&world.session, &world, &["a", "b", "c"]).lock().await.expect("held");
-    let lost = guard.lost();
-    world.admin.delete(&guard.nodes()[1], None).await.expect("deleted");
-    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    // The others are released at once.
-    wait_empty(&world, &["a", "b", "c"]).await;
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
@@ -211,9 +190,7 @@ async fn time_limit_covers_all_members_together() {
     }
     let limit = Duration::from_secs(1);
     let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
-    // One limit, not three.
-    let tried = tokio::time::timeout(at_most(2 * limit), lock.try_lock_for(limit)).await.expect("one limit");
-    assert!(tried.expect("asked").is_none(), "all are held");
+    assert!(ends_at(limit, lock.try_lock_for(limit)).await.expect("asked").is_none(), "all are held");
     for path in paths(&world, &["a", "b", "c"]) {
         wait_children(&world.admin, &path, 1).await;
     }
@@ -405,7 +382,7 @@ async fn large_request_that_always_closes_the_connection_fails_in_the_end() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn lost_connection_under_many_listings_costs_one_pause() {
     const MANY: usize = 1_000;
     /// What the library waits for after a lost request.

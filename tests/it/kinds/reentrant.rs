@@ -563,7 +563,7 @@ async fn errors_reach_all_calls_that_share() {
     world.wait_empty().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     let world = World::new().await;
     let ledger = Ledger::new();

@@ -1,6 +1,7 @@
 //! Readers share, writers do not, and all are admitted in order. A writer can be downgraded to a reader.
 
 use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use testbed::frames::{Kind, Op};
@@ -9,7 +10,7 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{BRIEF, TIMEOUT, World, at_most, hosts, polled, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_most, exact_or, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -71,7 +72,6 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
 #[tokio::test]
 async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_session_once() {
     const READERS: usize = 100;
-    // A machine that stalls for a quarter of it makes each reader prove its session.
     let timeout = 3 * BRIEF;
     let world = World::at(&hosts(), timeout).await;
     let writing = other(&world).await.write().await.expect("held");
@@ -100,7 +100,8 @@ async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_sessi
         drop(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
     let checks = world.count(Op::Multi);
-    assert!(checks < READERS / 5, "{checks} checks for {READERS} readers");
+    println!("{checks} checks for {READERS} readers");
+    assert!(checks <= exact_or(1, READERS / 5), "{checks} checks for {READERS} readers");
     world.wait_empty().await;
 }
 
@@ -189,9 +190,9 @@ async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
     world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
     let reading = writing.downgrade().await.expect("a reader");
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
-    // Before that eighth.
-    let loss = tokio::time::timeout(at_most(TIMEOUT / 10), lost).await.expect("the loss was noticed late");
-    assert_eq!(loss, Loss::Deleted);
+    let deleted = Instant::now();
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    assert!(deleted.elapsed() <= at_most(ROUND_TRIP), "{:?}", deleted.elapsed());
     world.wait_empty().await;
 }
 

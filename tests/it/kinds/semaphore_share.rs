@@ -2,18 +2,15 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use testbed::frames::Op;
 use testbed::next_look;
-use tokio::runtime::Builder;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{BRIEF, PATIENCE, World, hosts, polled, soon, wait_children};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, exact_or, hosts, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -50,24 +47,7 @@ async fn share_has_at_least_one_permit_and_at_most_those_of_the_semaphore() {
     assert!(SemaphoreShare::new(&semaphore(&world), PERMITS).is_ok());
 }
 
-/// A task of another runtime waits.
-#[cfg(not(virtual_time))]
-#[test]
-fn end_of_the_runtime_of_its_session_is_an_error() {
-    let (ends, ended) = mpsc::channel();
-    // Not this thread, because it might not come back.
-    thread::spawn(move || {
-        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let (sessions, users) = (runtime(), runtime());
-        let share = sessions.block_on(async { share(&World::new().await, 1, LONG) });
-        drop(sessions);
-        ends.send(users.block_on(share.acquire()).err()).expect("it waits");
-    });
-    let error = ended.recv_timeout(PATIENCE).expect("an answer");
-    assert!(matches!(error, Some(Error::SessionEnded { .. })), "{error:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn tasks_of_two_processes_never_use_more_than_the_semaphore_has() {
     let world = World::new().await;
     let inside = AtomicUsize::new(0);
@@ -137,7 +117,9 @@ async fn idle_permits_are_released_after_the_idle_time_and_no_sooner() {
     let returned = Instant::now();
     let kept = permits.into_iter().next().expect("three").expect("held");
     wait_leases(&world, 1).await;
-    assert!(returned.elapsed() >= SHORT, "after {:?}", returned.elapsed());
+    let took = returned.elapsed();
+    // Two deletions, one after the other, and the listings by which this test sees them.
+    assert!(took >= SHORT && took <= at_most(SHORT + 4 * ROUND_TRIP), "after {took:?}");
     // The one that is used stays, and is idle from its return on.
     assert_eq!(kept.state(), HoldState::Held);
     drop(kept);
@@ -300,16 +282,16 @@ async fn stall_of_a_worker(timeout: Duration, with_share: bool) -> Duration {
     longest
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
-    // So long that the machine does not stall for a quarter of it.
     let timeout = 3 * BRIEF;
     let (without, with) = join(stall_of_a_worker(timeout, false), stall_of_a_worker(timeout, true)).await;
     println!(
         "a worker dies in the queue, T = {timeout:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
     );
-    assert!(without > timeout / 4, "{without:?}");
-    assert!(with < without / 4, "{with:?} of {without:?}");
+    // The servers last heard from it up to a fifth of its timeout before, and end its session within a tick of 500 ms.
+    assert!(without > timeout * 4 / 5 && without < at_most(timeout + BRIEF / 8 + 3 * ROUND_TRIP), "{without:?}");
+    assert!(with < exact_or(Duration::from_millis(1), without / 4), "{with:?} of {without:?}");
 }
 
 /// A call that was given up has begun to acquire a permit.

@@ -13,7 +13,7 @@ use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
 
-use crate::support::{PATIENCE, TIMEOUT, World, at_most, make_paths, polled, soon, until};
+use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon, until};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -25,13 +25,6 @@ async fn calm(count: u32) -> World {
     let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
     make_paths(&world.admin, &numbers.chain([format!("{}/queue", world.path)]).collect::<Vec<_>>()).await;
     world
-}
-
-/// Fails the test if this has to wait for a look without an event, which comes after 20 s.
-async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(at_most(Duration::from_secs(15)), future)
-        .await
-        .unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
 async fn claim(slots: &Slots) -> Slot {
@@ -120,7 +113,7 @@ async fn contended_try_claim_costs_one_look_and_no_write() {
     assert_eq!(taken.len(), 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn claims_at_the_same_time_get_different_numbers() {
     let world = World::new().await;
     let sessions = join_all((0..8).map(|_| world.other())).await;
@@ -282,7 +275,7 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
 }
 
 /// Lost connections end no session, so no holder loses its number without notice.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn no_number_has_two_holders_while_connections_are_lost() {
     let world = World::new().await;
     let processes: Vec<_> = join_all((0..6).map(|_| World::at(&world.hosts, TIMEOUT))).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode};
 use zookeeper_recipes::{ContenderKind, Election, FencingToken, Mutex, Options};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, World, locking, soon};
 
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
@@ -13,9 +13,9 @@ async fn contenders_are_listed_holder_first() {
     assert!(world.mutex().contenders().await.expect("listed").is_empty(), "none, on a path that does not exist");
     let guard = world.mutex().lock().await.expect("held");
     let other = world.other().await;
-    let named =
-        Mutex::with_options(&other, &world.path, Options::new().with_identifier("billing-7")).expect("a mutex");
-    let waiting = tokio::spawn(async move { named.lock().await });
+    let waiting = locking(
+        Mutex::with_options(&other, &world.path, Options::new().with_identifier("billing-7")).expect("a mutex"),
+    );
     let names = world.wait_children(2).await;
     // Other nodes are not listed.
     let stranger = format!("{}/readme", world.path);
@@ -50,8 +50,7 @@ async fn foreign_contenders_are_respected() {
         let prefix = format!("{}/{name}", world.path);
         let (_, sequence) = world.admin.create(&prefix, b"10.0.0.1", &ephemeral).await.expect("created");
         assert!(world.mutex().try_lock().await.expect("asked").is_none(), "{name} is ahead");
-        let mutex = world.mutex();
-        let waiting = tokio::spawn(async move { mutex.lock().await });
+        let waiting = locking(world.mutex());
         world.wait_children(2).await;
         world.admin.delete(&format!("{prefix}{sequence}"), None).await.expect("deleted");
         let guard = soon("our turn", waiting).await.expect("no panic").expect("held");

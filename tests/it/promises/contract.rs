@@ -1,7 +1,7 @@
 //! The contract of every lock, written once and run for each.
 
 use std::sync::{Arc, Mutex as StdMutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::Server;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use zookeeper_recipes::{DistributedLock, Error, FencingToken, HoldState, Loss};
 
 use crate::recipes::*;
-use crate::support::{World, children, connect, soon};
+use crate::support::{ROUND_TRIP, World, at_most, children, connect, ends_at, exact_or, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -179,7 +179,9 @@ async fn tries(recipe: &Recipe) {
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
+    let asked = Instant::now();
     assert!(other.try_lock().await.expect("asked").is_none(), "held by another session");
+    assert!(asked.elapsed() <= at_most(ROUND_TRIP / 2), "{:?}, not one round trip", asked.elapsed());
     let same = (recipe.other)(&world.session, &world.path);
     assert!(same.try_lock().await.expect("asked").is_none(), "held by the same session");
     guard.release().await.expect("released");
@@ -193,9 +195,11 @@ async fn limits_time(recipe: &Recipe) {
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
-    for limit in [Duration::ZERO, Duration::from_secs(2)] {
-        assert!(other.try_lock_for(limit).await.expect("asked").is_none(), "held for longer than {limit:?}");
-    }
+    let asked = Instant::now();
+    assert!(other.try_lock_for(Duration::ZERO).await.expect("asked").is_none(), "held");
+    assert!(asked.elapsed() <= at_most(ROUND_TRIP / 2), "{:?}, not one round trip", asked.elapsed());
+    let limit = exact_or(Duration::from_millis(500), Duration::from_secs(2));
+    assert!(ends_at(limit, other.try_lock_for(limit)).await.expect("asked").is_none(), "held for longer");
     world.wait_children((recipe.nodes)(0)).await;
     let waiting = tokio::spawn(async move { other.try_lock_for(Duration::from_secs(50)).await });
     world.wait_children((recipe.nodes)(1)).await;
@@ -345,7 +349,7 @@ async fn is_lost_when_a_node_is_deleted(recipe: &Recipe) {
     let node = format!("{parent}/{}", children(&world.admin, &parent).await[0]);
     world.admin.delete(&node, None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    assert_eq!((guard.state(), guard.valid_for()), (HoldState::Lost(Loss::Deleted), Duration::ZERO));
     assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
     // It has given up its other nodes, too.
     world.wait_empty().await;

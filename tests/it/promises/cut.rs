@@ -9,7 +9,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, LockGuard, Options};
 
 use crate::recipes::*;
-use crate::support::{World, soon};
+use crate::support::{World, locking, soon};
 use crate::ways::{Scene, for_all_scenes};
 
 /// Where the connection is cut, relative to the k-th request or answer.
@@ -311,8 +311,7 @@ async fn double_that_appears_late_is_not_waited_for() {
     let ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     world.proxy.cut(Cut::AfterRequest(1));
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let waiting = locking(world.mutex());
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
     let names = world.wait_children(2).await;

@@ -2,7 +2,10 @@
 //!
 //! The random workloads that cross the end are in the tests of scale.
 
+#[cfg(not(virtual_time))]
+mod beyond;
 mod crowd;
+#[cfg(feature = "scenes")]
 mod in_queue;
 #[cfg(feature = "scenes")]
 mod same_name;

@@ -38,12 +38,12 @@ macro_rules! workloads {
         mod $name {
             use super::*;
 
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[tokio::test]
             async fn in_calm() {
                 run(Weather::Calm, |client| Box::pin($round(client)), $dirs, &[$model, $calm]).await;
             }
 
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[tokio::test]
             async fn in_storm() {
                 run(Weather::Storm, |client| Box::pin($round(client)), $dirs, &[$model]).await;
             }
@@ -67,13 +67,13 @@ mod mutex_again {
 
     const DIRS: [&str; 6] = ["/often", "/now-and-then", "/0", "/1", "/2", "/3"];
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn in_calm() {
         let models = [Model::FencedMutex, Model::Fifo];
         run(Weather::Calm, |client| Box::pin(lock_again(client)), &DIRS, &models).await.assert_all_taken();
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn in_storm() {
         let models = [Model::FencedMutex];
         run(Weather::Storm, |client| Box::pin(lock_again(client)), &DIRS, &models).await.assert_all_taken();

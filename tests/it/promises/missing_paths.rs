@@ -348,7 +348,7 @@ async fn path_deleted_between_the_look_and_the_create_is_made_again() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn tasks_that_race_for_a_missing_path_all_acquire() {
     let world = World::new().await;
     let other = connect(&hosts()).await;
@@ -376,7 +376,7 @@ async fn tasks_that_race_for_a_missing_path_all_acquire() {
     no_nodes_below(&world.admin, &world.path).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn path_deleted_and_created_repeatedly_can_be_locked() {
     let world = World::new().await;
     let other = Mutex::with_options(&connect(&hosts()).await, &world.path, Options::new().with_path_removal(true));

@@ -11,10 +11,12 @@ mod histories;
 mod loss;
 #[cfg(feature = "scenes")]
 mod missing_paths;
+#[cfg(feature = "scenes")]
 mod no_server;
 #[cfg(not(virtual_time))]
 mod pause;
 mod silence;
+#[cfg(feature = "scenes")]
 mod token_epoch;
 #[cfg(not(virtual_time))]
 mod trust;

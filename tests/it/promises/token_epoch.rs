@@ -1,10 +1,10 @@
 //! The epoch before fencing tokens, for servers whose transaction numbers have fallen.
 
 use testbed::Server;
-use zookeeper_recipes::{Contender, Error, Mutex, Options};
+use zookeeper_recipes::{Contender, Mutex, Options};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, TIMEOUT, World, connect, connect_for, soon, wait_children};
+use crate::support::{BRIEF, World, connect, connect_for, soon};
 use crate::warnings::Warnings;
 
 /// The smallest number of a transaction that leaves no room for an epoch.
@@ -90,32 +90,6 @@ async fn contender_seen_in_one_epoch_is_broken_in_another() {
         drop(guard);
         kin.wait_empty(&world).await;
     }
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_node() {
-    let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
-    for kin in &FAMILY {
-        let world = World::at(&server.hosts(), TIMEOUT).await;
-        let lock = (kin.make)(&world.session, &world.path, epoch(1)).expect("a lock");
-        let error = soon("an answer", lock.hold()).await.expect_err("no token");
-        assert!(matches!(error, Error::InvalidInput { what: "token_epoch", .. }), "{}: {error:?}", kin.name);
-        kin.wait_empty(&world).await;
-    }
-}
-
-#[cfg(not(virtual_time))]
-/// Nothing stands above the number then, so it may have all bits; the next epoch is above the one that it looks like.
-#[tokio::test]
-async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
-    let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
-    let world = World::at(&server.hosts(), TIMEOUT).await;
-    let guard = world.mutex().lock().await.expect("held");
-    let created = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("there").czxid;
-    assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
-    guard.release().await.expect("released");
-    wait_children(&world.admin, &world.path, 0).await;
 }
 
 /// Of a session that lives on while the servers get older data.

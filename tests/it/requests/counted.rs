@@ -12,7 +12,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Error, Mutex, Session};
 
-use crate::requests::undisturbed::{COUNTED, cycle, is_tried_once};
+use crate::requests::cycle::{COUNTED, cycle, is_tried_once};
 use crate::support::{
     PATIENCE, TIMEOUT, World, admin_client, connect, make_paths, pass, soon, until, wait_children,
 };

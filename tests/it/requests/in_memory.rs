@@ -1,9 +1,7 @@
 //! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
 
-use std::sync::{Arc, Mutex as Shared};
-use std::task::{Context, Wake, Waker};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
@@ -14,20 +12,12 @@ use zookeeper_recipes::{
     Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock, Session,
 };
 
-use crate::support::{World, hosts, soon};
+use crate::support::{World, hosts, locking, soon};
 use crate::ways::Ways;
-
-/// Waits until the node at this place in the queue, or its predecessor, has a watch of its own that was answered.
-async fn own_watch(world: &World, place: usize) -> String {
-    let node = format!("{}/{}", world.path, world.children().await[place]);
-    let is_own = |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
-    soon("its own watch", world.proxy.wait_for(is_own)).await;
-    node
-}
 
 /// A task that locks, once its node is the `count`th.
 async fn waiter(world: &World, mutex: Mutex, count: usize) -> JoinHandle<Result<MutexGuard>> {
-    let task = tokio::spawn(async move { mutex.lock().await });
+    let task = locking(mutex);
     world.wait_children(count).await;
     task
 }
@@ -42,7 +32,7 @@ async fn release_hands_over_to_the_next_task_before_it_is_answered() {
     let first = world.mutex().lock().await.expect("held");
     let second = waiter(&world, world.mutex(), 2).await;
     let third = waiter(&world, world.mutex(), 3).await;
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     world.proxy.reset();
     // The delete does not even arrive at the server.
     world.proxy.on_request(|request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward });
@@ -56,7 +46,7 @@ async fn release_hands_over_to_the_next_task_before_it_is_answered() {
     assert_eq!(second.state(), HoldState::Held);
     let token = second.fencing_token();
     // A guard that is dropped hands over, too.
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     world.proxy.reset();
     drop(second);
     let third = granted(third).await;
@@ -74,7 +64,7 @@ async fn tasks_of_one_session_take_few_watches() {
     for count in 2..=100 {
         tasks.push(waiter(&world, world.mutex(), count).await);
     }
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     let watches: Vec<_> = world.proxy.requests().into_iter().filter(|one| one.watch).map(|one| one.path).collect();
     // After an eighth of the session timeout, which the arrivals may take, the hold watches its node, too.
     let on_the_holder = watches.iter().filter(|path| **path == held.nodes()[0]).count();
@@ -109,7 +99,7 @@ async fn all_readers_behind_a_writer_are_granted_by_its_release() {
     let next = tokio::spawn(async move { queued.write().await });
     world.wait_children(5).await;
     for place in 1..4 {
-        own_watch(&world, place).await;
+        world.own_watch(place).await;
     }
     world.proxy.reset();
     writer.release().await.expect("released");
@@ -137,7 +127,7 @@ async fn downgrade_admits_the_readers_behind_it() {
     let queued = lock.clone();
     let reader = tokio::spawn(async move { queued.read().await });
     world.wait_children(2).await;
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     let downgraded = writer.downgrade().await.expect("downgraded");
     let reader = granted(reader).await;
     assert_eq!((downgraded.state(), reader.state()), (HoldState::Held, HoldState::Held));
@@ -154,12 +144,12 @@ async fn next_task_is_admitted_when_the_node_of_the_holder_is_deleted() {
         if is_handed_over {
             // The second holder has a watch on its own node, which the next waiter shares.
             let second = waiter(&world, world.mutex(), 2).await;
-            own_watch(&world, 1).await;
+            world.own_watch(1).await;
             held.release().await.expect("released");
             held = granted(second).await;
         }
         let next = waiter(&world, world.mutex(), 2).await;
-        let node = own_watch(&world, 1).await;
+        let node = world.own_watch(1).await;
         assert_ne!(held.nodes()[0], node);
         world.admin.delete(&held.nodes()[0], None).await.expect("deleted");
         let guard = granted(next).await;
@@ -175,7 +165,7 @@ async fn waiter_whose_node_was_deleted_is_not_handed_the_lock() {
     let world = World::with_path().await;
     let held = world.mutex().lock().await.expect("held");
     let evicted = waiter(&world, world.mutex(), 2).await;
-    let node = own_watch(&world, 1).await;
+    let node = world.own_watch(1).await;
     let other = waiter(&world, world.other_mutex().await, 3).await;
     // The event is under way for as long as it takes.
     world.admin.delete(&node, None).await.expect("deleted");
@@ -247,7 +237,7 @@ async fn cancelled_waiters_in_between_are_passed_over() {
         assert!(task.await.is_err_and(|error| error.is_cancelled()));
     }
     world.wait_children(3).await;
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     watching(&world).await;
     assert!(!tasks.iter().any(JoinHandle::is_finished), "they handed nothing over");
     held.release().await.expect("released");
@@ -278,38 +268,26 @@ async fn hold_that_reached_its_limit_hands_nothing_over() {
     let ways = Ways::new();
     let _listening = ways.listen();
     let world = World::with_path().await;
-    // Only a waiter with a watch on its own node can be handed the lock. On a busy machine that may take longer than a limit.
-    let limits = std::iter::successors(Some(Duration::from_millis(200)), |limit| Some(*limit * 2));
-    for limit in limits {
-        let limited = Options::new().with_max_hold(limit);
-        let limited = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
-        // The limit begins with the grant, so both are in the queue before.
-        let held = world.mutex().lock().await.expect("held");
-        let limited = waiter(&world, limited, 2).await;
-        let next = waiter(&world, world.mutex(), 3).await;
-        let node = format!("{}/{}", world.path, world.children().await[2]);
-        held.release().await.expect("released");
-        let limited = granted(limited).await;
-        let watch = world.proxy.wait_for(|one| one.watch && one.path == node && one.answer.is_some());
-        let is_watched = tokio::select! {
-            biased;
-            _ = limited.lost() => false,
-            _ = watch => limited.state() == HoldState::Held,
-        };
-        assert_eq!(soon("the limit", limited.lost()).await, Loss::MaxHold);
-        let next = granted(next).await;
-        let is_listed = ways.has(next.fencing_token(), "Listed");
-        next.release().await.expect("released");
-        drop(limited);
-        world.wait_empty().await;
-        if is_watched {
-            assert!(is_listed, "{}", ways.summary());
-            break;
-        }
-    }
+    let limited = Options::new().with_max_hold(Duration::from_secs(2));
+    let limited = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
+    // The limit begins with the grant, so both are in the queue before.
+    let held = world.mutex().lock().await.expect("held");
+    let limited = waiter(&world, limited, 2).await;
+    let next = waiter(&world, world.mutex(), 3).await;
+    held.release().await.expect("released");
+    let limited = granted(limited).await;
+    // Only a waiter with a watch on its own node can be handed the lock.
+    world.own_watch(1).await;
+    assert_eq!(limited.state(), HoldState::Held);
+    assert_eq!(soon("the limit", limited.lost()).await, Loss::MaxHold);
+    let next = granted(next).await;
+    assert!(ways.has(next.fencing_token(), "Listed"), "{}", ways.summary());
+    next.release().await.expect("released");
+    drop(limited);
+    world.wait_empty().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn tasks_of_several_sessions_exclude_each_other() {
     let world = World::with_path().await;
     let ledger = Arc::new(Ledger::new());
@@ -360,7 +338,7 @@ async fn waiter_whose_node_is_deleted_with_its_predecessor_is_not_granted() {
         let world = World::with_path().await;
         let held = world.other_mutex().await.lock().await.expect("held");
         let next = waiter(&world, world.mutex(), 2).await;
-        let node = own_watch(&world, 1).await;
+        let node = world.own_watch(1).await;
         let mut writer = world.admin.new_multi_writer();
         let mut both = [held.nodes()[0].clone(), node.clone()];
         both.sort_by_key(|path| (path == &node) != own_first);
@@ -408,7 +386,7 @@ async fn tasks_of_one_session_that_come_together_take_few_watches() {
     let tasks: Vec<_> =
         waiting.map(|waiting| tokio::spawn(async move { waiting.await?.release().await })).collect();
     // The next one, and perhaps some of those that came first.
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     let client = world.session.client().expect("a client");
     client.check_stat("/").await.expect("asked");
     let watches = world.proxy.requests().iter().filter(|request| request.watch).count();
@@ -464,7 +442,7 @@ async fn deletion_of_a_predecessor_on_another_connection_takes_another_listing()
     let world = World::with_path().await;
     let held = world.other_mutex().await.lock().await.expect("held");
     let next = waiter(&world, world.mutex(), 2).await;
-    own_watch(&world, 1).await;
+    world.own_watch(1).await;
     watching(&world).await;
     world.proxy.cut_now();
     let client = world.session.client().expect("a client");
@@ -481,63 +459,4 @@ async fn watching(world: &World) {
     let watches = |one: &Request| one.watch && one.answer.is_some();
     soon("a watch", world.proxy.wait_for(watches)).await;
     world.session.client().expect("a client").check_stat("/").await.expect("asked");
-}
-
-/// Waits, when it is woken by the thread that releases, until the servers are sent the delete. A wake-up by the client is no
-/// hand-over, and to wait in it would keep the client from sending.
-struct WaitsForDelete {
-    world: World,
-    releasing: Shared<Option<ThreadId>>,
-    seen: Shared<Vec<bool>>,
-}
-
-impl Wake for WaitsForDelete {
-    fn wake(self: Arc<Self>) {
-        if *self.releasing.lock().expect("no panic") != Some(std::thread::current().id()) {
-            return;
-        }
-        let end = Instant::now() + Duration::from_secs(10);
-        while self.world.count(Op::Delete) == 0 && Instant::now() < end {
-            std::thread::yield_now();
-        }
-        self.seen.lock().expect("no panic").push(self.world.count(Op::Delete) > 0);
-    }
-}
-
-/// The client runs on another thread.
-#[cfg(not(virtual_time))]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn next_task_is_not_woken_before_the_delete_is_sent() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let mutex = world.mutex();
-    let woken = Arc::new(WaitsForDelete { world, releasing: Shared::default(), seen: Shared::default() });
-    let world = &woken.world;
-    let waker = Waker::from(woken.clone());
-    let mut next = Box::pin(async move { mutex.lock().await });
-    let polls = async {
-        loop {
-            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            tokio::task::yield_now().await;
-        }
-    };
-    let watched = async {
-        world.wait_children(2).await;
-        own_watch(world, 1).await;
-        world.session.client().expect("a client").check_stat("/").await.expect("asked");
-    };
-    tokio::select! {
-        () = polls => {}
-        () = watched => {}
-    }
-    // It reads that its own watch is set.
-    assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    world.proxy.reset();
-    *woken.releasing.lock().expect("no panic") = Some(std::thread::current().id());
-    drop(held);
-    *woken.releasing.lock().expect("no panic") = None;
-    let seen = std::mem::take(&mut *woken.seen.lock().expect("no panic"));
-    assert!(!seen.is_empty() && !seen.contains(&false), "{seen:?}");
-    drop(next);
-    world.wait_empty().await;
 }

@@ -11,7 +11,10 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, MultiWriteResult};
 use zookeeper_recipes::{MultiLock, Mutex};
 
 use crate::recipes::*;
-use crate::support::{BRIEF, World, admin_client, connect, hosts, is_keep_alive, make_paths, pass, soon};
+use crate::support::{
+    BRIEF, ROUND_TRIP, World, admin_client, at_most, connect, exact_or, hosts, is_keep_alive, locking, make_paths,
+    pass, soon,
+};
 
 /// Answers are delayed by this, so that each wait for one shows as a round trip of its own. It is much longer than a
 /// kernel delays an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may delay a second segment.
@@ -50,7 +53,7 @@ async fn acquire_and_release_take_one_round_trip_each() {
     assert_eq!((world.proxy.round_trips(), world.ops()), (1, vec![Op::Delete]));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn burst_waits_for_no_answer_on_any_thread() {
     let world = calm(&MUTEX).await;
     world.make_path().await;
@@ -118,8 +121,7 @@ async fn release_of_an_old_hold_takes_one_request() {
 async fn handover_wakes_one_waiter_with_one_watch() {
     let world = calm(&MUTEX).await;
     let guard = world.other_mutex().await.lock().await.expect("held");
-    let waiter = world.mutex();
-    let first = tokio::spawn(async move { waiter.lock().await });
+    let first = locking(world.mutex());
     world.wait_children(2).await;
     watched(&world).await;
     // More waiters, in one session through another proxy: none of them may be woken by the release.
@@ -169,8 +171,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let world = World::at(&hosts(), timeout).await;
     let other = connect(&world.hosts).await;
     let guard = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
-    let waiter = world.mutex();
-    let waiting = tokio::spawn(async move { waiter.lock().await });
+    let waiting = locking(world.mutex());
     watched(&world).await;
     let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
@@ -201,7 +202,8 @@ async fn trust_costs_three_writes_per_session_timeout() {
     assert!(lost.is_err(), "a healthy hold is not lost");
     let writes = writes(&world);
     // After a stall of this process they come sooner, because trust was shortened.
-    assert!((6..=14).contains(&writes), "three writes a timeout, not {writes} in three");
+    println!("{writes} writes in three timeouts");
+    assert!(exact_or(9..=10, 6..=14).contains(&writes), "three writes a timeout, not {writes} in three");
     assert_eq!(guard.state(), zookeeper_recipes::HoldState::Held);
     guard.release().await.expect("released");
 }
@@ -219,7 +221,8 @@ async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
     // On a busy machine many of them are late, and none is early.
     let usual = gaps[gaps.len() / 4].as_secs_f64() / BRIEF.as_secs_f64();
     println!("pings: every {usual:.3} timeouts");
-    assert!((0.14..0.215).contains(&usual), "a ping every {usual:.3} timeouts");
+    assert!(exact_or(0.149..0.202, 0.14..0.215).contains(&usual), "a ping every {usual:.3} timeouts");
+    assert!(gaps[gaps.len() - 1] <= at_most(BRIEF / 5 + ROUND_TRIP), "{gaps:?}");
 }
 
 /// The cost of an uncontended acquire and release of each recipe: round trips and writes.

@@ -1,5 +1,6 @@
 //! Callers of one session that need the same listing at the same time share it, and its outcome.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -59,7 +60,7 @@ async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
     join_all(rounds).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn searches_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
     // Usually about five, more if the callers are slow. It must not be one each.
@@ -208,34 +209,20 @@ async fn callers_that_wait_for_a_listing_end_with_the_session() {
     world.wait_empty().await;
 }
 
-#[cfg(not(virtual_time))]
 #[tokio::test]
 async fn caller_does_not_share_a_listing_that_was_sent_before_it_came() {
     let world = World::new().await;
     world.make_path().await;
     let other = world.other_mutex().await;
     world.proxy.reset();
-    // The answer to the first listing waits in the proxy, which cannot be asked meanwhile.
-    let (arrived, mut arrives) = tokio::sync::mpsc::unbounded_channel();
-    let (goes_on, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    world.proxy.rewrite_answers(move |one, _| {
-        if one.number == 1 {
-            let _ = arrived.send(());
-            let _ = wait.lock().expect("no panic").recv();
-        }
-    });
-    let mutex = world.mutex();
-    let call = || {
-        let mutex = mutex.clone();
-        async move { mutex.try_lock().await }.boxed()
-    };
-    let (mut first, mut late) = (call(), call());
+    world.proxy.hold_answers(Duration::from_secs(1));
+    let (mutex, same) = (world.mutex(), world.mutex());
+    let (mut first, mut late) = (pin!(mutex.try_lock()), pin!(same.try_lock()));
     assert!(poll_immediate(&mut first).await.is_none());
-    soon("the first listing", arrives.recv()).await;
+    // It is on its way back.
+    soon("the first listing", world.proxy.wait_for(|one| one.answer.is_some())).await;
     let waiting = other.enqueue().await.expect("enqueued");
     assert!(poll_immediate(&mut late).await.is_none());
-    goes_on.send(()).expect("the proxy waits");
     let (first, late) = soon("both", async { tokio::join!(first, late) }).await;
     assert!(first.expect("asked").is_none(), "another one is ahead of the node that it created");
     assert!(late.expect("asked").is_none(), "it is shown the other one");

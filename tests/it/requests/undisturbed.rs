@@ -8,35 +8,10 @@ use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, Options};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options};
 
+use crate::requests::cycle::{COUNTED, LISTED, cycle, is_tried_once, lock, until_undisturbed};
 use crate::support::{World, make_paths, pass, soon};
-
-async fn lock(world: &World, mutex: &Mutex) -> (MutexGuard, Vec<Op>) {
-    world.proxy.reset();
-    let guard = soon("the lock", mutex.lock()).await.expect("held");
-    (guard, world.ops())
-}
-
-pub(crate) async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
-    let (guard, ops) = lock(world, mutex).await;
-    guard.release().await.expect("released");
-    ops
-}
-
-/// Locks until the next lock is to be granted by the answer to its create.
-pub(crate) async fn until_undisturbed(world: &World) -> Mutex {
-    let mutex = world.mutex();
-    assert_eq!(cycle(world, &mutex).await, LISTED);
-    assert_eq!(cycle(world, &mutex).await, COUNTED);
-    mutex
-}
-
-/// Where it is not known that the path has no data, or somebody else was there.
-const LISTED: [Op; 2] = [Op::Create2, Op::GetChildren2];
-
-/// The create counts the children.
-pub(crate) const COUNTED: [Op; 1] = [Op::Multi];
 
 /// The create has counted others.
 const MISCOUNTED: [Op; 2] = [Op::Multi, Op::GetChildren2];
@@ -330,17 +305,6 @@ async fn child_that_is_no_contender_is_counted_once() {
 #[tokio::test]
 async fn path_that_may_not_be_written_is_tried_once() {
     is_tried_once(&World::with_path().await).await;
-}
-
-/// The data of a path that may not be written is tried once.
-pub(crate) async fn is_tried_once(world: &World) {
-    let mutex = until_undisturbed(world).await;
-    let unwritable = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
-    world.admin.set_acl(&world.path, &[Acl::new(unwritable, AuthId::anyone())], None).await.expect("restricted");
-    assert_eq!(cycle(world, &mutex).await, [Op::Multi, Op::Create2, Op::GetChildren2]);
-    for _ in 0..3 {
-        assert_eq!(cycle(world, &mutex).await, LISTED);
-    }
 }
 
 /// The count shows another, and the listing behind it one that is not ours.

@@ -1,7 +1,7 @@
 //! A session that is drained: waiters leave, holders finish, and the rest is cut off.
 
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use testbed::frames::Op;
@@ -18,7 +18,9 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::*;
-use crate::support::{BRIEF, PATIENCE, TIMEOUT, World, at_most, children, polled, soon, wait_children};
+use crate::support::{
+    BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, children, locking, polled, soon, wait_children,
+};
 use crate::warnings::have_several_subscribers;
 
 macro_rules! table {
@@ -84,6 +86,14 @@ async fn waiters_get_closed_and_holders_finish(recipe: &Recipe) {
     world.wait_empty().await;
 }
 
+/// Drains, which waits for nothing but answers, and returns what was cut off.
+async fn drained_at_once(session: &Session) -> usize {
+    let began = Instant::now();
+    let cut_off = soon("the drain", session.drain(2 * PATIENCE)).await.expect("drained");
+    assert!(began.elapsed() <= at_most(6 * ROUND_TRIP), "{:?}", began.elapsed());
+    cut_off
+}
+
 /// Each call of a free lock is kept after 1, 2, 3… polls, as `select!` keeps one that it polls by reference. Its answers are
 /// read without it.
 async fn calls_that_nobody_polls_get_closed_at_once(recipe: &Recipe) {
@@ -96,8 +106,7 @@ async fn calls_that_nobody_polls_get_closed_at_once(recipe: &Recipe) {
             return;
         }
         // While the session is open, the answers are left to the caller for longer.
-        let drain = tokio::time::timeout(at_most(TIMEOUT / 8), world.session.drain(2 * PATIENCE));
-        assert_eq!(drain.await, Ok(Ok(0)), "after {polls} polls");
+        assert_eq!(drained_at_once(&world.session).await, 0, "after {polls} polls");
         world.wait_empty().await;
         assert!(is_closed(soon("its end", call).await), "after {polls} polls");
     }
@@ -173,8 +182,7 @@ async fn release_that_nobody_polls_does_not_delay_the_drain() {
     let world = World::new().await;
     let mut release = Box::pin(world.mutex().lock().await.expect("held").release());
     assert!(futures_util::poll!(&mut release).is_pending());
-    let drain = tokio::time::timeout(at_most(TIMEOUT / 8), world.session.drain(2 * PATIENCE));
-    assert_eq!(drain.await, Ok(Ok(0)));
+    assert_eq!(drained_at_once(&world.session).await, 0);
     release.await.expect("released");
 }
 
@@ -287,8 +295,7 @@ async fn drain_of_an_attached_session_leaves_its_client_and_other_sessions() {
 async fn session_that_is_being_renewed_is_drained_at_once() {
     let world = World::brief().await;
     let guard = world.mutex().lock().await.expect("held");
-    let ahead = world.mutex();
-    let waits = tokio::spawn(async move { ahead.lock().await });
+    let waits = locking(world.mutex());
     world.wait_children(2).await;
     world.kill().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);

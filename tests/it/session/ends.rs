@@ -1,9 +1,8 @@
 //! How things end: guards dropped outside a runtime, programs with and without `close`, sessions closed while in use.
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -14,18 +13,8 @@ use zookeeper_recipes::{
     Unanswered,
 };
 
-use crate::full_name;
-use crate::support::{BRIEF, TIMEOUT, World, at_most, connect, connect_for, hosts, polled, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_most, connect_for, ends_at, hosts, polled, soon};
 use crate::warnings::Warnings;
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn guard_dropped_on_a_plain_thread_releases() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    std::thread::spawn(move || drop(guard)).join().expect("no panic");
-    world.wait_empty().await;
-}
 
 #[tokio::test]
 async fn guard_dropped_by_a_panic_releases() {
@@ -37,66 +26,6 @@ async fn guard_dropped_by_a_panic_releases() {
     });
     assert!(panicking.await.expect_err("panics").is_panic());
     world.wait_empty().await;
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
-    let world = World::new().await;
-    let path = world.path.clone();
-    let guard = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let session = connect_for(&hosts(), BRIEF).await;
-            Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held")
-        })
-    })
-    .join()
-    .expect("no panic");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nobody keeps its session alive");
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    drop(guard);
-    let guard = soon("the next, by the end of the session", world.mutex().lock()).await.expect("held");
-    guard.release().await.expect("released");
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn lock_on_a_session_whose_runtime_is_gone_fails() {
-    let path = World::new().await.path;
-    let session = std::thread::spawn(|| {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(connect(&hosts()))
-    })
-    .join()
-    .expect("no panic");
-    let mutex = Mutex::new(&session, &path).expect("a mutex");
-    let error = soon("an answer", mutex.lock()).await.expect_err("no session");
-    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert!(soon("the end", session.close()).await.is_err(), "no answer");
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let (send, receive) = std::sync::mpsc::channel();
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        send.send(runtime.block_on(connect(&hosts()))).expect("received");
-        let _ = stopped.recv();
-    });
-    let session = receive.recv().expect("a session");
-    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    world.wait_children(2).await;
-    stop.send(()).expect("received");
-    thread.join().expect("no panic");
-    let error = soon("the end", waiting).await.expect("no panic").expect_err("no session");
-    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    guard.release().await.expect("released");
 }
 
 #[tokio::test]
@@ -112,7 +41,7 @@ async fn last_handle_dropped_ends_the_session() {
     world.wait_empty().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn close_ends_guards_and_waiters_and_leaves_nothing() {
     let world = World::new().await;
     let mutex = world.mutex();
@@ -125,10 +54,9 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
         })
         .collect();
     world.wait_children(6).await;
-    let both = async { tokio::join!(world.session.close(), world.session.close()) };
-    // After an eighth it would search for what it has to wait for.
-    let closed = tokio::time::timeout(at_most(TIMEOUT / 8), both).await;
-    let (first, second) = closed.expect("it waits for nothing but answers");
+    let began = Instant::now();
+    let (first, second) = soon("both", async { tokio::join!(world.session.close(), world.session.close()) }).await;
+    assert!(began.elapsed() <= at_most(6 * ROUND_TRIP), "{:?}, not as for answers alone", began.elapsed());
     first.expect("closed");
     second.expect("closed");
     assert!(world.children().await.is_empty(), "nothing is left when it returns");
@@ -146,13 +74,11 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
 
 #[tokio::test]
 async fn close_without_a_server_is_bounded() {
-    // Long, compared to how late a timer may be on a busy machine.
-    let timeout = 2 * BRIEF;
-    let world = World::at(&hosts(), timeout).await;
+    let world = World::brief().await;
     let _guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
-    let closed = tokio::time::timeout(at_most(timeout * 3 / 2), world.session.close()).await;
-    let error = closed.expect("it ends with the session timeout").expect_err("no answer");
+    // The last eighth of the session timeout is for what is halted then.
+    let error = ends_at(BRIEF * 7 / 8, world.session.close()).await.expect_err("no answer");
     let Error::Unavailable { hosts, why, .. } = error else { panic!("{error:?}") };
     assert_eq!((hosts, why), (world.proxy.hosts(), Unanswered::Servers));
 }
@@ -184,58 +110,6 @@ async fn close_leaves_the_session_of_a_given_client() {
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
     world.wait_empty().await;
     client.list_children("/").await.expect("the client lives");
-}
-
-/// The environment variable for the child process below: how it ends, hosts, and path.
-const CHILD: &str = "ZK_RECIPES_ENDING";
-
-#[cfg(not(virtual_time))]
-#[test]
-fn ending_child() {
-    let Ok(role) = std::env::var(CHILD) else {
-        return;
-    };
-    let (ending, rest) = role.split_once(' ').expect("an ending");
-    let (hosts, path) = rest.split_once(' ').expect("hosts and a path");
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let session = connect_for(hosts, 3 * BRIEF).await;
-        let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
-        if ending == "close" {
-            session.close().await.expect("closed");
-        }
-        std::mem::forget(guard);
-    });
-    std::process::exit(0);
-}
-
-async fn run_child(ending: &str, world: &World) {
-    let role = format!("{ending} {} {}", world.hosts, world.path);
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args(["--exact", &full_name(module_path!(), "ending_child"), "--nocapture"])
-        .env(CHILD, role)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("starts");
-    let status = tokio::task::spawn_blocking(move || child.wait()).await.expect("no panic").expect("ends");
-    assert!(status.success(), "{status}");
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn main_that_closes_leaves_nothing() {
-    let world = World::new().await;
-    run_child("close", &world).await;
-    assert!(world.children().await.is_empty());
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
-    let world = World::new().await;
-    run_child("exit", &world).await;
-    assert_eq!(world.children().await.len(), 1);
-    world.wait_empty().await;
 }
 
 #[tokio::test]
@@ -370,25 +244,6 @@ async fn session_whose_credentials_are_refused_is_renewed() {
     assert_ne!(world.session.id(), before);
     assert_eq!(soon("a state", states.changed()).await, Some(State::Connected(world.session.id())));
     next.release().await.expect("released");
-}
-
-#[cfg(not(virtual_time))]
-#[tokio::test]
-async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
-    let path = World::new().await.path;
-    let guard = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let session = connect(&hosts()).await;
-            let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
-            (session, guard)
-        })
-    });
-    let (session, guard) = guard.join().expect("no panic");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    let asked = soon("an answer", session.client().expect("a client").check_stat("/")).await;
-    assert!(asked.is_err(), "{asked:?}");
-    assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
 }
 
 /// Trust depends on two ticks, which a client cannot query.

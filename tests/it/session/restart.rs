@@ -244,7 +244,7 @@ async fn file_names_the_session_of_the_moment_and_is_removed_at_the_close() {
 #[tokio::test]
 async fn close_on_a_server_that_forgets_sessions_leaves_the_file() {
     let (world, (_folder, file)) = (World::new().await, folder());
-    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(BRIEF).with_session_file(&file);
+    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(3 * BRIEF).with_session_file(&file);
     let session = Session::connect(servers).await.expect("connects");
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     drop(guard.check_writer().expect("held"));
@@ -319,7 +319,7 @@ async fn session_that_was_dropped_with_its_kept_node_in_an_outage_frees_the_file
 #[tokio::test]
 async fn file_stays_if_no_server_has_confirmed_the_end_of_the_session() {
     let (world, (_folder, file)) = (World::new().await, folder());
-    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(BRIEF).with_session_file(&file);
+    let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(3 * BRIEF).with_session_file(&file);
     let session = Session::connect(servers).await.expect("connects");
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let left = named(&file);

@@ -13,6 +13,7 @@ use zookeeper_recipes::LockGuard;
 use crate::counter::number;
 use crate::recipes::Recipe;
 use crate::support::{TIMEOUT, World, children, slow_looks, soon, wait_children};
+use crate::wait;
 
 /// A holder, and all that wait behind it.
 pub(super) struct Crowd {
@@ -93,6 +94,9 @@ impl Crowd {
     pub(super) async fn behind(recipe: &'static Recipe, hosts: &str, path: &str) -> Self {
         let first = World::at(hosts, TIMEOUT).await;
         let guard = (recipe.lock)(&first.session, path).lock().await.expect("held");
+        // A turn of a semaphore that is not yet deleted would be ahead.
+        let dirs: Vec<_> = recipe.dirs.iter().map(|dir| format!("{path}{dir}")).collect();
+        soon("the hold alone", wait::for_nodes(&first.admin, &dirs, (recipe.nodes)(0))).await;
         let (path, queue) = (path.to_owned(), format!("{path}{}", recipe.dirs[0]));
         Self {
             recipe,

@@ -9,7 +9,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Election, Mutex};
 
 use crate::counter::{PATH, server};
-use crate::support::{TIMEOUT, World, admin_client, connect, soon, wait_children};
+use crate::support::{TIMEOUT, World, admin_client, connect, locking, soon, wait_children};
 
 async fn at_the_end() -> (Server, Client) {
     let server = server(&[PATH.to_owned()], i32::MAX).await;
@@ -64,8 +64,7 @@ async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
         _ => Verdict::Forward,
     });
     world.proxy.cut(Cut::BeforeAnswer(1));
-    let ours = Mutex::new(&world.session, PATH).expect("a mutex");
-    let ours = tokio::spawn(async move { ours.lock().await });
+    let ours = locking(Mutex::new(&world.session, PATH).expect("a mutex"));
     let held = hold.nodes()[0].clone();
     let names = wait_children(&admin, PATH, 2).await;
     let name = names.into_iter().find(|name| !held.ends_with(&**name)).expect("another");

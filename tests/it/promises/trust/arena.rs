@@ -210,7 +210,12 @@ impl Round {
         assert!(guard.fencing_token() > self.holder.fencing_token());
         self.granted = Some(guard);
         let reported = soon("the loss", &mut self.reported).await;
-        let stalled = self.pace.longest().await;
+        let stalled = self.stalled().await;
         Change { reported: reported.expect("does not panic"), granted, holder_at_grant, stalled }
+    }
+
+    /// How long this process has stood still at most since the round began.
+    pub(super) async fn stalled(&self) -> Duration {
+        self.pace.longest().await
     }
 }

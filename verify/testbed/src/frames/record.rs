@@ -77,6 +77,7 @@ impl RecordWriter {
         self
     }
 
+    #[cfg(not(virtual_time))]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.body
     }

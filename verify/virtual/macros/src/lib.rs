@@ -19,7 +19,7 @@ pub fn test(_: TokenStream, item: TokenStream) -> TokenStream {
     };
     let head: TokenStream = tokens.into_iter().collect();
     let call = format!(
-        "{{ ::tokio::runner::run(concat!(module_path!(), \"::\", \"{name}\"), crate::warm_up, || async move {{ BODY }}) }}"
+        "{{ ::tokio::runner::run(concat!(module_path!(), \"::\", \"{name}\"), crate::support::warm_up, || async move {{ BODY }}) }}"
     );
     let call: TokenStream = call.parse().expect("tokens");
     let mut all: TokenStream = "#[::core::prelude::v1::test]".parse().expect("tokens");

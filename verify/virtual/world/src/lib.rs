@@ -56,7 +56,7 @@ where
     match played {
         Ok(output) => (output, trace),
         Err(panic) => {
-            println!("virtual world: seed {seed}, {trace}");
+            println!("seed {seed}: the scene has failed; {trace}");
             resume_unwind(panic)
         }
     }

@@ -197,33 +197,20 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// # Errors
-    ///
-    /// None.
     pub fn set_nodelay(&self, _: bool) -> io::Result<()> {
         Ok(())
     }
 
     /// Lets the end of it be a reset.
-    ///
-    /// # Errors
-    ///
-    /// None.
     pub fn set_zero_linger(&self) -> io::Result<()> {
         self.resets.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// # Errors
-    ///
-    /// None.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
 
-    /// # Errors
-    ///
-    /// None.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.peer)
     }
@@ -250,7 +237,7 @@ impl TcpStream {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let length = bytes.len();
         if to.is_unread {
-            // Whoever answers for a closed end resets the stream.
+            // Data for an end that is closed is answered with a reset.
             lock(&self.from).push(Segment::Reset);
         } else if length > 0 {
             to.push(Segment::Data(bytes));
@@ -271,7 +258,7 @@ impl Drop for TcpStream {
     fn drop(&mut self) {
         let mut from = lock(&self.from);
         from.is_unread = true;
-        // Bytes that nobody reads are answered with a reset, also those on their way.
+        // A socket that is closed before all its data are read resets the stream, also for data still on their way.
         let is_unread = from.segments.iter().any(|(_, segment)| matches!(segment, Segment::Data(_)));
         from.segments.clear();
         drop(from);
@@ -280,7 +267,7 @@ impl Drop for TcpStream {
             return;
         }
         if self.resets.load(Ordering::Relaxed) || is_unread {
-            // It may overtake what is not read yet.
+            // A reset may discard data that the other end has not read yet.
             if coin() {
                 to.segments.retain(|(_, segment)| !matches!(segment, Segment::Data(_)));
             }
@@ -429,16 +416,10 @@ impl TcpListener {
         })
     }
 
-    /// # Errors
-    ///
-    /// None.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }
 
-    /// # Errors
-    ///
-    /// None.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         poll_fn(|cx| {
             let mut backlog = lock(&self.backlog);
@@ -461,7 +442,7 @@ impl Drop for TcpListener {
     }
 }
 
-/// What names places to connect to.
+/// The addresses that an argument of `connect`, `bind` or `lookup_host` names.
 pub trait Addresses {
     /// # Errors
     ///

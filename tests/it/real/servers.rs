@@ -1,0 +1,81 @@
+//! Servers with a property that the simulation does not have, and hosts that are no servers.
+
+use testbed::Server;
+use zookeeper_recipes::{Error, HoldState, Options, Semaphore, Servers, Session, Unanswered};
+
+use crate::family::FAMILY;
+use crate::support::{BRIEF, TIMEOUT, World, soon, wait_children};
+
+/// The smallest number of a transaction that leaves no room for an epoch in a token.
+const NO_ROOM_FOR_AN_EPOCH: i64 = 1 << 55;
+
+#[tokio::test]
+async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_node() {
+    let server = Server::builder().last_transaction(NO_ROOM_FOR_AN_EPOCH - 1).start().await.expect("a server");
+    for kin in &FAMILY {
+        let world = World::at(&server.hosts(), TIMEOUT).await;
+        let lock = (kin.make)(&world.session, &world.path, Options::new().with_token_epoch(1)).expect("a lock");
+        let error = soon("an answer", lock.hold()).await.expect_err("no token");
+        assert!(matches!(error, Error::InvalidInput { what: "token_epoch", .. }), "{}: {error:?}", kin.name);
+        kin.wait_empty(&world).await;
+    }
+}
+
+/// Nothing stands above the number then, so it may have all bits; the next epoch is above the one that it looks like.
+#[tokio::test]
+async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
+    let server = Server::builder().last_transaction(NO_ROOM_FOR_AN_EPOCH - 1).start().await.expect("a server");
+    let world = World::at(&server.hosts(), TIMEOUT).await;
+    let guard = world.mutex().lock().await.expect("held");
+    let created = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("there").czxid;
+    assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
+    guard.release().await.expect("released");
+    wait_children(&world.admin, &world.path, 0).await;
+}
+
+/// It is far smaller than what other servers refuse, and the session has created nodes before.
+#[tokio::test]
+async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() {
+    let server = Server::builder().property("jute.maxbuffer", "4096").start().await.expect("a server");
+    let world = World::at(&server.hosts(), TIMEOUT).await;
+    let bystander = world.mutex().lock().await.expect("held");
+    let semaphore = Semaphore::new(&world.session, &format!("{}-permits", world.path), 40).expect("a semaphore");
+    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
+    let error = soon("an end", semaphore.acquire_many(40)).await.expect_err("it is never accepted");
+    assert!(matches!(error, Error::Client { .. }), "{error:?}");
+    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    assert!(!matches!(bystander.state(), HoldState::Lost(_)), "its session goes on");
+    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
+    bystander.release().await.expect("still held");
+}
+
+#[tokio::test]
+async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    let silent = world.proxy.hosts();
+    // Nobody listens on port 1.
+    for (hosts, reasons) in [
+        (silent.as_str(), &["accepts connections, but gives no session"][..]),
+        ("127.0.0.1:1", &["connection refused"]),
+        ("no-such-host.invalid:2181", &["name does not resolve: "]),
+        ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
+    ] {
+        let servers = Servers::new(hosts).with_session_timeout(BRIEF);
+        let result = soon("an answer", Session::connect(servers)).await;
+        match result {
+            Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
+                assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
+                assert_eq!(failures.len(), reasons.len(), "{error}");
+                for (failure, reason) in failures.iter().zip(reasons) {
+                    assert!(failure.reason.starts_with(reason), "{error}");
+                    assert!(
+                        hosts.contains(&failure.host) && error.to_string().contains(&failure.reason),
+                        "{error}"
+                    );
+                }
+            }
+            other => panic!("{hosts}: {other:?}"),
+        }
+    }
+}
