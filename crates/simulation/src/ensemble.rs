@@ -35,7 +35,7 @@ pub struct Config {
     pub servers: usize,
     /// How often sessions are looked at: one lives up to this much longer than its timeout.
     pub tick: Duration,
-    /// How much of a tick has passed when they start.
+    /// The part of a tick that has already passed when the servers start.
     pub phase: Duration,
     /// The shortest and the longest timeout that a session can have.
     pub timeouts: (Duration, Duration),

@@ -20,6 +20,8 @@ use crate::wire;
 /// The longest frame that servers read, as they are configured when nobody configures it.
 const LONGEST_FRAME: usize = 0xf_ffff;
 
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
+
 /// Simulated servers that any client can connect to. Dropping it shuts them down.
 #[derive(Debug)]
 pub struct Server {
@@ -49,11 +51,14 @@ struct Shared {
 struct State {
     ensemble: Ensemble,
     config: Config,
-    /// By which link a connection has come, and where to put frames for it. One that is dropped closes it.
+    /// The link of each connection, and the sender of its frames. Dropping the sender closes the connection.
     connections: HashMap<ConnectionId, (LinkId, mpsc::UnboundedSender<Vec<u8>>)>,
     last_connection: ConnectionId,
     last_link: LinkId,
     cut: HashSet<LinkId>,
+    is_down: bool,
+    /// What ensembles that were forgotten have answered.
+    answered: BTreeSet<(&'static str, Option<Code>)>,
 }
 
 impl Server {
@@ -79,12 +84,17 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the host has no port to listen on.
+    /// If no port is given, or the host has none to listen on.
     pub fn start_on(host: impl Host, mut config: Config, ports: &[u16]) -> io::Result<Self> {
+        if ports.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no ports, so no servers: give one for each"));
+        }
         config.servers = ports.len();
-        // So a session of another run is not taken for one of this.
+        // Makes session numbers differ from those of an earlier run.
         config.last_session += i64::try_from(since_epoch().as_micros()).unwrap_or(0) << 4;
-        let (every, began) = (config.tick, Instant::now() - config.phase);
+        let now = Instant::now();
+        // A process cannot look at its sessions more often.
+        let (every, began) = (config.tick.max(SHORTEST_TICK), now.checked_sub(config.phase).unwrap_or(now));
         let state = State {
             ensemble: Ensemble::new(config.clone()),
             config,
@@ -92,6 +102,8 @@ impl Server {
             last_connection: 0,
             last_link: 0,
             cut: HashSet::new(),
+            is_down: false,
+            answered: BTreeSet::new(),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), paused: watch::Sender::new(false), began });
         host.spawn(Box::pin(tick(shared.clone(), every)));
@@ -157,16 +169,17 @@ impl Server {
         self.shared.paused.send_replace(false);
     }
 
-    /// Closes all connections and refuses others, as servers that are killed. No session expires meanwhile.
+    /// Closes all connections, and new ones at once, as servers that are killed. No session expires meanwhile. Each keeps its
+    /// deadline, so one whose timeout has passed expires at [`Server::restart`].
     pub fn kill(&self) {
-        let links = self.shared.lock().last_link;
-        (1..=links).for_each(|link| self.shared.cut(link));
+        self.shared.lock().is_down = true;
+        self.disconnect_all();
         self.pause();
     }
 
     /// Takes connections again after [`Server::kill`].
     pub fn restart(&self) {
-        self.shared.lock().cut.clear();
+        self.shared.lock().is_down = false;
         self.resume();
     }
 
@@ -176,7 +189,8 @@ impl Server {
         state.connections.clear();
         // Servers count their sessions from the time of their start.
         state.config.last_session += 1 << 40;
-        state.ensemble = Ensemble::new(state.config.clone());
+        let forgotten = std::mem::replace(&mut state.ensemble, Ensemble::new(state.config.clone()));
+        state.answered.extend(forgotten.answered());
     }
 
     /// Lets a server, by its index, lag behind the others; see [`Ensemble::lag`].
@@ -205,7 +219,8 @@ impl Server {
 
     /// The operations that were answered, each with the codes of its answers, or `None` where it succeeded.
     pub fn answered(&self) -> BTreeSet<(&'static str, Option<Code>)> {
-        self.shared.lock().ensemble.answered().clone()
+        let state = self.shared.lock();
+        state.answered.union(state.ensemble.answered()).copied().collect()
     }
 
     /// Lets the next sequential child of a node get this number.
@@ -232,7 +247,7 @@ impl Link {
     }
 }
 
-/// What the wall clock shows, which may be set.
+/// The wall-clock time, which can be set while the program runs.
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -277,10 +292,10 @@ impl Shared {
         });
     }
 
-    /// None if the link is cut.
+    /// None if the link is cut, or the servers are down.
     fn open(&self, link: LinkId) -> Option<(ConnectionId, mpsc::UnboundedReceiver<Vec<u8>>)> {
         let mut state = self.lock();
-        if state.cut.contains(&link) {
+        if state.is_down || state.cut.contains(&link) {
             return None;
         }
         let (sender, frames) = mpsc::unbounded_channel();
@@ -366,6 +381,9 @@ async fn serve(shared: Arc<Shared>, server: usize, link: LinkId, stream: Box<dyn
     }
     // Read as a length, the letters would exceed one gigabyte.
     if head.iter().all(u8::is_ascii_lowercase) {
+        if shared.lock().is_down {
+            return;
+        }
         shared.unpaused().await;
         // It fails when the client is gone.
         _ = writer.write_all(shared.command(server, &head).as_bytes()).await;

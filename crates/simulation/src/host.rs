@@ -4,22 +4,26 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+const RETRY: Duration = Duration::from_millis(10);
 
 /// A stream between a client and a server.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Where servers run. Dropping it ends their tasks and closes their ports. [`OwnThread`] has real sockets; a simulated network has
+/// Where servers run: it needs a tokio runtime with time, whose clock is that of the caller. Dropping it ends their tasks and closes their ports. [`OwnThread`] has real sockets; a simulated network has
 /// its own.
 pub trait Host: fmt::Debug + Send + Sync + 'static {
-    /// Listens at a port of 127.0.0.1, where 0 is a free one, and sends what connects to `accepted`, until its receiver is
-    /// dropped.
+    /// Listens at a port of 127.0.0.1, where 0 is a free one, and sends each new connection to `accepted`. It may stop
+    /// when the receiver is dropped.
     ///
     /// # Errors
     ///
@@ -62,8 +66,11 @@ impl Host for OwnThread {
         let listener = TcpListener::from_std(listener)?;
         self.runtime().spawn(async move {
             while !accepted.is_closed() {
-                // It fails while the process has too many files open, which may pass.
-                let Ok((stream, _)) = listener.accept().await else { continue };
+                let Ok((stream, _)) = listener.accept().await else {
+                    // Probably the process has too many files open, which may pass soon.
+                    sleep(RETRY).await;
+                    continue;
+                };
                 // Or small answers wait for the acknowledgement of earlier ones. It fails when the client is gone.
                 _ = stream.set_nodelay(true);
                 _ = accepted.send(Box::new(stream));

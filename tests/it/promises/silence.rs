@@ -252,6 +252,7 @@ async fn least_trust(timeout: Duration, rounds: f64) -> f64 {
 }
 
 /// A session that has waited or done nothing has let its trust lapse. After an election it is the same: see `election`.
+#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn free_lock_is_granted_a_third_of_the_timeout_after_an_outage_at_the_latest() {
     for timeout in [T, 2 * T] {

@@ -10,7 +10,7 @@ use crate::ports::free_port;
 use crate::relay::Relay;
 use crate::server::{Server, ServerBuilder, ServerError, mode};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
 const TRIES: usize = 3;
 

@@ -49,7 +49,7 @@ pub(crate) trait Route: 'static {
 }
 
 async fn accept<R: Route>(listener: TcpListener, route: impl Fn() -> R) {
-    // They end with it.
+    // Dropping this set ends all served connections.
     let mut served = JoinSet::new();
     loop {
         tokio::select! {

@@ -2,8 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const CREATE: i32 = 1;
+const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const GET_CHILDREN: i32 = 8;
 const GET_CHILDREN_2: i32 = 12;
@@ -62,6 +66,7 @@ struct Raw(TcpStream);
 impl Raw {
     fn connect(server: &str) -> io::Result<Self> {
         let mut raw = Self(TcpStream::connect(server)?);
+        raw.0.set_read_timeout(Some(PATIENCE))?;
         let session = Body::default().number(0).number(0).number(0).number(10_000).number(0).number(0);
         raw.send(session.text(&"\0".repeat(16)))?;
         raw.frame()?;
@@ -118,6 +123,9 @@ pub(crate) fn play(server: &str) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
         ("no watch to remove", REMOVE_WATCHES, text(&root).number(3)),
         ("a persistent watch", ADD_WATCH, text(&root).number(0)),
         ("whether it is there", CHECK_WATCHES, text(&root).number(3)),
+        ("the end of the ephemeral node", DELETE, text(&ephemeral).number(-1)),
+        ("the end of the other", DELETE, text(&hidden).number(-1)),
+        ("the end of the folder", DELETE, text(&root).number(-1)),
     ];
     let mut raw = Raw::connect(server)?;
     let mut answers = Vec::new();

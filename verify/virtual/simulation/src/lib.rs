@@ -19,11 +19,11 @@ pub use simulation::{Code, Config, Connection, Host, Link};
 pub type Answered = (&'static str, Option<Code>);
 
 thread_local! {
-    /// What the servers of this world that are gone have answered.
+    /// The answers of servers of this world that were dropped.
     static ANSWERED: RefCell<BTreeSet<Answered>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Takes what the servers of this world that are gone have answered.
+/// Takes the answers of servers of this world that were dropped.
 pub fn take_answered() -> BTreeSet<Answered> {
     ANSWERED.take()
 }
@@ -38,9 +38,11 @@ impl Server {
     }
 
     pub fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
-        // Sessions end at multiples of a tick, so each world has another part of one behind it.
+        // Sessions end at multiples of a tick, so each world starts at a different point of a tick.
         let tick = u64::try_from(config.tick.as_millis()).unwrap_or(u64::MAX).max(1);
         config.phase = Duration::from_millis(fastrand::u64(..tick));
+        // Two servers that start at the same time have different sessions.
+        config.last_session += i64::from(fastrand::u16(..)) << 32;
         simulation::Server::start_on(World::default(), config, ports).map(Self)
     }
 }

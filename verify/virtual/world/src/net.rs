@@ -385,8 +385,12 @@ pub struct TcpListener {
 
 impl Network {
     fn port(&mut self) -> u16 {
-        self.next_port += 1;
-        self.next_port
+        loop {
+            self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
+            if !self.listeners.keys().any(|address| address.port() == self.next_port) {
+                return self.next_port;
+            }
+        }
     }
 }
 
