@@ -26,7 +26,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const BRIEF: Duration = Duration::from_secs(4);
 
 /// Far longer than anything takes, also on a machine that stalls; a test that waits this long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(virtual_time) { 60 } else { 300 });
 
 /// The longest round trip through a proxy in virtual time: four hops of 3 ms each. Without a proxy it is half of it.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(12);

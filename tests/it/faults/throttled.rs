@@ -1,12 +1,14 @@
 //! Servers that throttle: they answer a request with an error and do not do it, because it has waited too long (ZOOKEEPER-3683).
 //! Some answer so to each create of a session that has too many nodes for them (ZOOKEEPER-3614).
 
+use std::time::{Duration, Instant};
+
 use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Loss};
 
-use crate::support::{World, locking, soon};
+use crate::support::{ROUND_TRIP, World, at_most, locking, soon};
 
 /// The error of a server that throttles.
 const THROTTLED: i32 = -127;
@@ -94,7 +96,11 @@ async fn lock_fails_where_every_listing_is_throttled() {
     world.make_path().await;
     world.proxy.reset();
     throttle(&world.proxy, |request| request.op == Op::GetChildren2);
+    let began = Instant::now();
     let error = soon("an error", world.mutex().lock()).await.expect_err("its position is not known");
+    // Each try after a pause of 20 ms.
+    let tries = (Duration::from_millis(20) + ROUND_TRIP) * u32::try_from(TRIES).expect("few");
+    assert!(began.elapsed() <= at_most(tries), "{:?}", began.elapsed());
     assert_eq!(action(error), "list");
     assert_eq!(answered(&world.proxy.requests(), Op::GetChildren2), TRIES);
     world.wait_empty().await;
