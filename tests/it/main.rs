@@ -26,5 +26,3 @@ mod promises;
 mod real;
 mod requests;
 mod session;
-
-use support::full_name;

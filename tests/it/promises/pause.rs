@@ -18,8 +18,7 @@ use uuid::Uuid;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard};
 
 use crate::clock::FakeClock;
-use crate::full_name;
-use crate::support::{admin_client, at_most, connect, connect_for, hosts, soon, wait_children};
+use crate::support::{admin_client, at_most, connect, connect_for, full_name, hosts, soon, wait_children};
 
 /// The environment variable that makes this binary the child. Its value is a role (`pause`, `sleep` or
 /// `clock`), a space and a lock path.

@@ -18,8 +18,9 @@ use zookeeper_recipes::{Config, Error, Job, JobOutcome, Mutex, Options, Session}
 
 use super::runtime;
 use crate::clock::FakeClock;
-use crate::full_name;
-use crate::support::{BRIEF, PATIENCE, World, admin_client, at_most, connect, connect_for, hosts, soon};
+use crate::support::{
+    BRIEF, PATIENCE, World, admin_client, at_most, connect, connect_for, full_name, hosts, soon,
+};
 use crate::warnings::Warnings;
 
 /// This binary as a process that runs the named function alone.

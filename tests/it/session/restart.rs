@@ -12,8 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use zookeeper_recipes::{Config, Error, HoldState, Mutex, MutexGuard, Servers, Session, SessionState, Unanswered};
 
-use crate::full_name;
-use crate::support::{BRIEF, TIMEOUT, World, at_most, hosts, soon, until};
+use crate::support::{BRIEF, TIMEOUT, World, at_most, full_name, hosts, soon, until};
 use crate::warnings::Warnings;
 
 /// A session timeout that nothing but the end of a crashed session takes.
