@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testbed::ledger::Ledger;
-use testbed::{Ensemble, Server};
+use testbed::{Ensemble, Server, next_look};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Error, Mutex, Session};
 
 use crate::requests::cycle::{COUNTED, cycle, is_tried_once};
-use crate::support::{
-    PATIENCE, TIMEOUT, World, admin_client, connect, make_paths, pass, soon, until, wait_children,
-};
+use crate::support::{PATIENCE, TIMEOUT, World, admin_client, connect, make_paths, pass, soon, wait_children};
 
 /// Three servers, a session on each, and a path that exists.
 struct Turns {
@@ -63,6 +62,26 @@ impl Turns {
             counted.push(self.in_turn().await);
             assert!(counted.len() < 10, "not every lock is granted by the count: {counted:?}");
         }
+    }
+
+    /// Waits for so many more grants. Without them it says what each server reports, and who is in the queue.
+    async fn granted(&self, more: usize) {
+        let count = self.ledger.grants().len() + more;
+        let enough = async {
+            while self.ledger.grants().len() < count {
+                next_look().await;
+            }
+        };
+        if timeout(PATIENCE, enough).await.is_ok() {
+            return;
+        }
+        for server in 0..self.ensemble.len() {
+            eprintln!("{:?}", self.ensemble.server(server).four_letter_word("srvr").await);
+        }
+        for mutex in &self.mutexes {
+            eprintln!("{:?}", timeout(TIMEOUT, mutex.contenders()).await);
+        }
+        panic!("{} grants, not {count}", self.ledger.grants().len());
     }
 
     async fn writes(&self) -> i32 {
@@ -116,9 +135,8 @@ async fn sessions_on_three_servers_exclude_each_other_over_the_death_of_the_lead
     let (is_over, workers) = turns.at_once();
     for _ in 0..2 {
         let leader = turns.ensemble.leader().await.expect("a leader");
-        let before = turns.ledger.grants().len();
         turns.ensemble.server_mut(leader).kill();
-        until("grants without the leader", || turns.ledger.grants().len() >= before + 30).await;
+        turns.granted(30).await;
         turns.ensemble.server_mut(leader).restart().await.unwrap_or_else(|error| panic!("{error}"));
         turns.ensemble.settled().await.expect("settles");
     }
@@ -136,8 +154,7 @@ async fn session_on_a_follower_that_lags_excludes_the_others() {
         turns.ensemble.link(follower, leader).black_hole();
         pass(Duration::from_millis(300)).await;
         turns.ensemble.heal();
-        let before = turns.ledger.grants().len();
-        until("grants on all servers", || turns.ledger.grants().len() >= before + 10).await;
+        turns.granted(10).await;
     }
     end(turns, is_over, workers).await;
 }

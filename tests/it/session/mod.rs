@@ -1,6 +1,6 @@
 //! Sessions from their start to their end.
 
-#[cfg(not(virtual_time))]
+#[cfg(feature = "scenes")]
 mod attached;
 #[cfg(feature = "scenes")]
 mod drain;

@@ -1,7 +1,7 @@
-//! Threads outside tokio, and runtimes without timers.
+//! Threads outside tokio, runtimes without timers, and the end of the runtime of a client.
 
 use std::any::Any;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +10,13 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use testbed::free_port;
+use testbed::proxy::Verdict;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, blocking};
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Servers, Session, blocking};
 
-use crate::support::{BRIEF, TIMEOUT, World, soon};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, connect, hosts, pass, soon};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
@@ -147,4 +149,117 @@ async fn session_on_its_own_thread_ends_with_its_last_handle() {
 fn block_for(time: Duration) {
     let (_sender, receiver) = std::sync::mpsc::channel::<()>();
     let _ = receiver.recv_timeout(time);
+}
+
+#[test]
+fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
+    let (clients, holders) = (runtime(), Builder::new_current_thread().enable_all().build().expect("a runtime"));
+    let world = holders.block_on(World::new());
+    let session = clients.block_on(async {
+        Session::attach(Client::connector().with_session_timeout(BRIEF).connect(&hosts()).await.expect("connects"))
+            .expect("in a runtime")
+    });
+    let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
+    clients.shutdown_background();
+    // The runtime of the hold runs on, although the client's has ended.
+    assert_eq!(holders.block_on(soon("the loss", guard.lost())), Loss::Expired);
+    holders.block_on(pass(BRIEF));
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    assert!(holders.block_on(soon("an answer", mutex.lock())).is_err());
+}
+
+#[test]
+#[should_panic(expected = "timers are disabled")]
+fn session_is_not_attached_on_a_runtime_without_timers() {
+    let clients = runtime();
+    let client = clients.block_on(admin_client(&hosts()));
+    let timeless = Builder::new_current_thread().enable_io().build().expect("a runtime");
+    timeless.block_on(async { Session::attach(client).map(drop) }).expect("panics");
+}
+
+#[test]
+fn runtime_dropped_during_a_renewal_ends_the_session() {
+    let (users, sessions) = (runtime(), runtime());
+    let world = users.block_on(World::new());
+    let session = sessions.block_on(connect(&world.proxy.hosts()));
+    let password = world.proxy.session().expect("a session");
+    world.proxy.refuse();
+    users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    // Of the expiring client: the session may have another a moment later.
+    let mut state = session.client().expect("a client").state_watcher();
+    let expired = async { while state.changed().await != SessionState::Expired {} };
+    // It learns of the expiry, and then loses its connection.
+    world.proxy.heal();
+    users.block_on(soon("the end", expired));
+    world.proxy.refuse();
+    drop(sessions);
+    match users.block_on(soon("an answer", mutex.lock())) {
+        Err(Error::SessionEnded { .. }) => {}
+        other => panic!("nothing can renew it: {other:?}"),
+    }
+}
+
+/// The session has ended, and the task that would renew it does not know yet.
+#[test]
+fn runtime_dropped_at_any_moment_before_a_renewal_ends_the_session() {
+    let users = runtime();
+    for polls in 0..8 {
+        // Between two polls of the main future it runs one task.
+        let sessions =
+            Builder::new_current_thread().event_interval(1).global_queue_interval(1).enable_all().build();
+        let sessions = sessions.expect("a runtime");
+        let world = users.block_on(World::new());
+        let session = sessions.block_on(connect(&world.proxy.hosts()));
+        let client = session.client().expect("a client");
+        let password = world.proxy.session().expect("a session");
+        world.proxy.refuse();
+        users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
+        world.proxy.heal();
+        let mut left = polls;
+        sessions.block_on(poll_fn(|cx| {
+            if client.state() == SessionState::Expired {
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        world.proxy.refuse();
+        drop(sessions);
+        let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+        match users.block_on(soon("an answer", mutex.lock())) {
+            Err(Error::SessionEnded { .. }) => {}
+            other => panic!("nothing can renew it, {polls} polls later: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn runtime_of_the_client_dropped_under_a_waiter_elsewhere_ends_the_session() {
+    for away in [false, true] {
+        let (clients, waiters) = (runtime(), runtime());
+        let world = waiters.block_on(World::new());
+        waiters.block_on(world.make_path());
+        let client = clients.block_on(admin_client(&world.proxy.hosts()));
+        let session = clients.block_on(async { Session::attach(client.clone()).expect("in a runtime") });
+        let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+        world.proxy.reset();
+        if away {
+            let mut state = client.state_watcher();
+            world.proxy.refuse();
+            assert_eq!(waiters.block_on(soon("a disconnect", state.changed())), SessionState::Disconnected);
+        } else {
+            world.proxy.on_request(|_| Verdict::Hold);
+        }
+        let waiting = waiters.spawn(async move { mutex.lock().await.map(drop) });
+        if !away {
+            waiters.block_on(soon("requests", world.proxy.wait_for_requests(2)));
+        }
+        clients.shutdown_background();
+        let error = waiters.block_on(soon("an answer", waiting)).expect("no panic").expect_err("nobody answers");
+        assert!(matches!(error, Error::SessionEnded { .. }), "away: {away}: {error:?}");
+    }
 }
