@@ -173,6 +173,7 @@ impl Server {
     /// deadline, so one whose timeout has passed expires at [`Server::restart`].
     pub fn kill(&self) {
         self.shared.lock().is_down = true;
+        self.host.refuse(&self.addresses, true);
         self.disconnect_all();
         self.pause();
     }
@@ -180,6 +181,7 @@ impl Server {
     /// Takes connections again after [`Server::kill`].
     pub fn restart(&self) {
         self.shared.lock().is_down = false;
+        self.host.refuse(&self.addresses, false);
         self.resume();
     }
 

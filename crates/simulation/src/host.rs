@@ -19,8 +19,8 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Where servers run: it needs a tokio runtime with time, whose clock is that of the caller. Dropping it ends their tasks and closes their ports. [`OwnThread`] has real sockets; a simulated network has
-/// its own.
+/// Where servers run: it needs a tokio runtime with time, whose clock is that of the caller. Dropping it ends their tasks and
+/// closes their ports. [`OwnThread`] has real sockets; a simulated network has its own.
 pub trait Host: fmt::Debug + Send + Sync + 'static {
     /// Listens at a port of 127.0.0.1, where 0 is a free one, and sends each new connection to `accepted`. It may stop
     /// when the receiver is dropped.
@@ -29,6 +29,10 @@ pub trait Host: fmt::Debug + Send + Sync + 'static {
     ///
     /// If there is no such port.
     fn listen(&self, port: u16, accepted: mpsc::UnboundedSender<Box<dyn Connection>>) -> io::Result<SocketAddr>;
+
+    /// Refuses new connections to these addresses, or no longer: their servers are killed. A host that does nothing accepts them,
+    /// and the servers close them at once.
+    fn refuse(&self, _addresses: &[SocketAddr], _refuses: bool) {}
 
     /// Runs a task until it ends.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);

@@ -1,10 +1,10 @@
-//! Servers with a property that the simulation does not have, and hosts that are no servers.
+//! Servers with a property that the simulation does not have.
 
 use testbed::Server;
-use zookeeper_recipes::{Error, HoldState, Options, Semaphore, Servers, Session, Unanswered};
+use zookeeper_recipes::{Error, HoldState, Options, Semaphore};
 
 use crate::family::FAMILY;
-use crate::support::{BRIEF, TIMEOUT, World, soon, wait_children};
+use crate::support::{TIMEOUT, World, soon, wait_children};
 
 /// The smallest number of a transaction that leaves no room for an epoch in a token.
 const NO_ROOM_FOR_AN_EPOCH: i64 = 1 << 55;
@@ -47,35 +47,4 @@ async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() 
     assert!(!matches!(bystander.state(), HoldState::Lost(_)), "its session goes on");
     soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
     bystander.release().await.expect("still held");
-}
-
-#[tokio::test]
-async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
-    let world = World::new().await;
-    world.proxy.black_hole();
-    let silent = world.proxy.hosts();
-    // Nobody listens on port 1.
-    for (hosts, reasons) in [
-        (silent.as_str(), &["accepts connections, but gives no session"][..]),
-        ("127.0.0.1:1", &["connection refused"]),
-        ("no-such-host.invalid:2181", &["name does not resolve: "]),
-        ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
-    ] {
-        let servers = Servers::new(hosts).with_session_timeout(BRIEF);
-        let result = soon("an answer", Session::connect(servers)).await;
-        match result {
-            Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
-                assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
-                assert_eq!(failures.len(), reasons.len(), "{error}");
-                for (failure, reason) in failures.iter().zip(reasons) {
-                    assert!(failure.reason.starts_with(reason), "{error}");
-                    assert!(
-                        hosts.contains(&failure.host) && error.to_string().contains(&failure.reason),
-                        "{error}"
-                    );
-                }
-            }
-            other => panic!("{hosts}: {other:?}"),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Sessions that are made before their servers are there.
+//! Sessions that are made before their servers are there, and what their error names.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testbed::{Server, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionId};
-use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState};
+use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState, Unanswered};
 
 use crate::support::{BRIEF, World, admin_client, hosts, soon};
 
@@ -140,4 +140,35 @@ async fn connect_is_unavailable_if_the_new_session_has_expired() {
         () = answers => unreachable!("it never ends"),
     };
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    let silent = world.proxy.hosts();
+    // Nobody listens on port 1.
+    for (hosts, reasons) in [
+        (silent.as_str(), &["accepts connections, but gives no session"][..]),
+        ("127.0.0.1:1", &["connection refused"]),
+        ("no-such-host.invalid:2181", &["name does not resolve: "]),
+        ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
+    ] {
+        let servers = Servers::new(hosts).with_session_timeout(BRIEF);
+        let result = soon("an answer", Session::connect(servers)).await;
+        match result {
+            Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
+                assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
+                assert_eq!(failures.len(), reasons.len(), "{error}");
+                for (failure, reason) in failures.iter().zip(reasons) {
+                    assert!(failure.reason.starts_with(reason), "{error}");
+                    assert!(
+                        hosts.contains(&failure.host) && error.to_string().contains(&failure.reason),
+                        "{error}"
+                    );
+                }
+            }
+            other => panic!("{hosts}: {other:?}"),
+        }
+    }
 }

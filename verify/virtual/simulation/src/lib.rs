@@ -82,6 +82,10 @@ impl Host for World {
         Ok(address)
     }
 
+    fn refuse(&self, addresses: &[SocketAddr], refuses: bool) {
+        addresses.iter().for_each(|address| world::net::refuse(address, refuses));
+    }
+
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let task = tokio::spawn(task).abort_handle();
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
