@@ -9,9 +9,9 @@ use tokio::time;
 
 use crate::frames::{Frame, FrameReader, FromServer, RecordWriter};
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(300);
 /// How long one server may take before the next one is tried.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 const CLOSE_SESSION: i32 = -11;
 const XID: i32 = 1;
 
@@ -24,7 +24,7 @@ const XID: i32 = 1;
 ///
 /// # Errors
 ///
-/// If no server answers within ten seconds.
+/// If no server answers within some minutes.
 pub async fn expire(hosts: &str, session: (i64, Vec<u8>)) -> io::Result<()> {
     let (id, password) = session;
     let ended = async {

@@ -17,7 +17,10 @@ use crate::ports::free_port;
 use crate::snapshot;
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// Longer than a server that runs takes to start or to answer, also on a machine that stalls.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long a server is asked for its state that may be paused, or not up yet.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 const TRIES: usize = 4;
@@ -140,9 +143,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If there is no answer within two seconds.
+    /// If it is not running, or does not answer within some minutes.
     pub async fn four_letter_word(&self, word: &str) -> Result<String, ServerError> {
-        ask(self.port, word).await
+        ask(self.port, word, LIMIT).await
     }
 
     /// `standalone`, `leader`, `follower` or `observer`; `None` while it takes no requests or does not answer.
@@ -167,7 +170,7 @@ impl Server {
     /// Whether this server, and not another that took its port, takes requests.
     pub(crate) async fn serves(&self) -> bool {
         let name = self.folder.path().file_name().expect("a temporary folder has a name").to_string_lossy();
-        ask(self.port, "conf").await.is_ok_and(|answer| answer.contains(&*name))
+        ask(self.port, "conf", ANSWER_LIMIT).await.is_ok_and(|answer| answer.contains(&*name))
     }
 
     pub(crate) fn log(&self) -> String {
@@ -187,7 +190,7 @@ impl Server {
     }
 
     async fn wait_until_up(&mut self) -> Result<(), ServerError> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + LIMIT;
         while !self.is_up().await {
             if self.has_exited() || Instant::now() > deadline {
                 return Err(self.start_error());
@@ -204,7 +207,7 @@ impl Server {
 
     async fn is_up(&self) -> bool {
         if self.is_member {
-            return ask(self.port, "ruok").await.is_ok_and(|answer| answer == "imok");
+            return ask(self.port, "ruok", ANSWER_LIMIT).await.is_ok_and(|answer| answer == "imok");
         }
         self.serves().await
     }
@@ -344,7 +347,7 @@ impl ServerBuilder {
 }
 
 /// Sends a four letter word to the server on `port`.
-async fn ask(port: u16, word: &str) -> Result<String, ServerError> {
+async fn ask(port: u16, word: &str, limit: Duration) -> Result<String, ServerError> {
     let exchange = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.write_all(word.as_bytes()).await?;
@@ -352,16 +355,16 @@ async fn ask(port: u16, word: &str) -> Result<String, ServerError> {
         stream.read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    match timeout(ANSWER_LIMIT, exchange).await {
+    match timeout(limit, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(ServerError::new(format!("{word} to port {port}: {error}"))),
-        Err(_) => Err(ServerError::new(format!("{word} to port {port}: no answer within {ANSWER_LIMIT:?}"))),
+        Err(_) => Err(ServerError::new(format!("{word} to port {port}: no answer within {limit:?}"))),
     }
 }
 
 /// The mode that the server on `port` reports, if it takes requests.
 pub(crate) async fn mode(port: u16) -> Option<String> {
-    let answer = ask(port, "srvr").await.ok()?;
+    let answer = ask(port, "srvr", ANSWER_LIMIT).await.ok()?;
     answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
 }
 
