@@ -39,7 +39,7 @@ impl Newest {
 pub(crate) enum Verdict {
     Serve,
     Release,
-    /// It is known when the set has settled.
+    /// It is known when the set has been read.
     Wait,
 }
 
@@ -99,14 +99,11 @@ impl View {
         let Some(followed) = self.followed.as_ref().filter(|_| !grant.is_stale || grant.is_late) else {
             return Verdict::Wait;
         };
-        if grant.is_claim {
-            return Verdict::Serve;
-        }
-        match &self.newest {
-            Some(newest) if newest.plan.owner(shard) != Some(name) => Verdict::Wait,
-            None if followed.owner(shard) != Some(name) => Verdict::Release,
-            _ => Verdict::Serve,
-        }
+        let is_its = |plan: &Arc<Plan>| plan.owner(shard) == Some(name);
+        // If the newest plan gives it to another member, that one queues when the set has settled, and gets it then.
+        let is_served =
+            grant.is_claim || is_its(followed) || self.newest.as_ref().is_some_and(|newest| is_its(&newest.plan));
+        if is_served { Verdict::Serve } else { Verdict::Release }
     }
 }
 
@@ -185,15 +182,15 @@ mod tests {
     const GRANT: Grant = Grant { is_claim: false, is_member: true, is_stale: false, is_late: false };
 
     #[test]
-    fn grant_is_judged_by_the_newest_plan_and_refused_by_one_that_has_settled() {
+    fn grant_is_served_by_both_plans_and_refused_when_neither_gives_the_shard() {
         let (now, shard) = (Instant::now(), moving());
         assert_eq!(View::new(SECOND).verdict(shard, "a", GRANT), Verdict::Wait);
         let mut view = following(&["a"], now);
         let verdicts = |view: &View| ["a", "b"].map(|name| view.verdict(shard, name, GRANT));
         assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Release]);
         view.see(plan(&["a", "b"]), now);
-        // It may be the other's by now, or again the own one.
-        assert_eq!(verdicts(&view), [Verdict::Wait, Verdict::Serve]);
+        // The shard is the first one's until the set has settled, and the second one has queued early.
+        assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Serve]);
         assert!(view.settle(now + SECOND, false));
         assert_eq!(verdicts(&view), [Verdict::Release, Verdict::Serve]);
     }

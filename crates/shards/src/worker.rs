@@ -2,9 +2,9 @@
 //! served, and gives back what is not its own.
 //!
 //! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
-//! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. So
-//!    a member that was stopped, and is granted locks by a plan that is old by now, releases them. If the set cannot be read for as long as
-//!    the patience lasts, the last plan counts: a shard that moves once too often is better than one without an owner.
+//! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. The plan
+//!    that is followed counts, and if the set cannot be read for as long as the patience lasts, the last one: a shard that moves once too
+//!    often is better than one without an owner.
 //! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
 //!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
 //!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan

@@ -3,41 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
-use tokio::task::spawn_blocking;
+use tokio::runtime::Handle;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Members, SessionState};
 
 use crate::support::{Fleet, LONG, Member, PATH, behind_a_gate, soon};
 
 const THREE: [&str; 3] = ["orders-0", "orders-1", "orders-2"];
-
-/// Each shard has a thread of `spawn_blocking` until it is to end, and there are fewer threads than shards.
-#[test]
-fn functions_that_fill_the_pool_of_blocking_threads_are_asked_to_end() {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        let fleet = Fleet::new(6).await.working(|service, shard| async move {
-            let (ends, ended) = std::sync::mpsc::channel::<()>();
-            let _blocks = spawn_blocking(move || ended.recv());
-            shard.revoke_requested().await;
-            drop(ends);
-            service.step();
-        });
-        let first = fleet.started(&THREE[..1]).await.remove(0);
-        let second = fleet.start(THREE[1]).await;
-        fleet.settled(&THREE[..2]).await;
-        first.stop().await;
-        fleet.settled(&THREE[1..2]).await;
-        second.stop().await;
-        fleet.ledger.judge();
-    });
-}
 
 /// How often the thread of this runtime has gone to sleep in two seconds.
 async fn turns(fleet: &Fleet) -> u64 {

@@ -4,10 +4,12 @@ mod busy;
 mod cost;
 mod faults;
 mod histories;
+mod joins;
 mod ledger;
 mod metrics;
 mod moves;
 mod rules;
 mod support;
 mod surface;
-mod user_code;
+#[cfg(not(virtual_time))]
+mod threads;

@@ -20,6 +20,13 @@ pub(crate) const PATH: &str = "/shards/orders";
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
+/// Makes what the libraries make once a process, before the first scene in virtual time.
+#[cfg(virtual_time)]
+pub(crate) async fn warm_up() {
+    let fleet = Fleet::new(2).await;
+    fleet.started(&["orders-0"]).await.remove(0).stop().await;
+}
+
 /// Fails the test when `future` takes longer than anything should.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     within(what, Duration::from_secs(60), future).await

@@ -95,26 +95,6 @@ async fn set_of_owned_shards_is_followed() {
 }
 
 #[tokio::test]
-async fn member_runs_on_a_thread_without_async() {
-    let fleet = Fleet::new(8).await;
-    let (hosts, builder) = (fleet.root.hosts(), fleet.builder("orders-0"));
-    let (send, receive) = tokio::sync::oneshot::channel();
-    let thread = std::thread::spawn(move || -> zookeeper_recipes::Result<()> {
-        let session = zookeeper_recipes::blocking::Session::connect(hosts.as_str())?;
-        let shards = builder.build(session.as_async())?;
-        send.send(shards.clone()).expect("the test waits for it");
-        session.block_on(shards.run(async |shard| shard.revoke_requested().await))??;
-        session.close()
-    });
-    let shards = soon("a member", receive).await.expect("connected");
-    let all = soon("all", shards.changes().wait_for(|owned| owned.len() == 8)).await;
-    assert_eq!(all, Some((0..8).collect()));
-    shards.stop();
-    let joined = tokio::task::spawn_blocking(|| thread.join().expect("no panic"));
-    soon("its end", joined).await.expect("no panic").expect("stopped and closed");
-}
-
-#[tokio::test]
 async fn dropped_run_releases_all_shards_and_leaves() {
     let fleet = Fleet::new(16).await;
     let mut members = fleet.started(&["orders-0", "orders-1"]).await;

@@ -5,6 +5,7 @@
 mod chance;
 mod clock;
 pub mod net;
+mod thread;
 mod trace;
 mod watchdog;
 
