@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::look::Lock;
+
 /// The least time between two turns.
 const LEAST: Duration = Duration::from_millis(50);
 
@@ -18,8 +20,8 @@ pub(crate) struct Orphans {
     patience: Duration,
     /// For each shard, how many candidates are ahead of this member. Empty while it is in no plan.
     ranks: Vec<u32>,
-    /// The time since which the lock of a shard was seen without a node.
-    empty: HashMap<u32, Instant>,
+    /// The time since which the lock of a shard was seen without a node, and how often it had changed.
+    empty: HashMap<u32, (Instant, Option<i32>)>,
     turn: u32,
     due: Option<Instant>,
 }
@@ -58,15 +60,18 @@ impl Orphans {
         (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
     }
 
-    /// Notes how many nodes the lock of a shard has. Returns whether to take the shard.
-    pub(crate) fn note(&mut self, shard: u32, nodes: usize, now: Instant) -> bool {
+    /// Notes the lock of a shard. Returns whether to take the shard. A lock that has changed since the last look had an owner.
+    pub(crate) fn note(&mut self, shard: u32, lock: Lock, now: Instant) -> bool {
         let rank = self.ranks.get(shard as usize).copied().unwrap_or_default();
-        if nodes > 0 || rank == 0 {
+        if lock.nodes > 0 || rank == 0 {
             self.empty.remove(&shard);
             return false;
         }
-        let since = *self.empty.entry(shard).or_insert(now);
-        now - since >= self.grace + self.patience * rank
+        let (since, changes) = self.empty.entry(shard).or_insert((now, lock.changes));
+        if *changes != lock.changes {
+            (*since, *changes) = (now, lock.changes);
+        }
+        now - *since >= self.grace + self.patience * rank
     }
 
     /// How many shards were seen without an owner, of those for which this member is the next after the owner.
@@ -85,6 +90,8 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const FREE: Lock = Lock { nodes: 0, changes: Some(7) };
+    const HELD: Lock = Lock { nodes: 1, changes: Some(8) };
 
     #[test]
     fn candidates_take_a_shard_one_after_the_other_and_after_the_grace() {
@@ -96,7 +103,7 @@ mod tests {
             while taken.is_none() {
                 now = orphans.due().unwrap();
                 let looked_at = orphans.turn(now);
-                taken = looked_at.into_iter().find(|&shard| orphans.note(shard, 0, now));
+                taken = looked_at.into_iter().find(|&shard| orphans.note(shard, FREE, now));
             }
             let (least, most) = (SECOND * (20 + 4 * rank), SECOND * (20 + 4 * rank + 2 * (2 * rank)));
             assert!((least..=most).contains(&(now - begin)), "rank {rank}: {:?}", now - begin);
@@ -110,13 +117,25 @@ mod tests {
         assert!(orphans.due().is_none() && orphans.turn(now).is_empty());
         orphans.follow(vec![0, 1], now);
         assert_eq!(orphans.turn(now), [1]);
-        assert!(!orphans.note(1, 0, now));
+        assert!(!orphans.note(1, FREE, now));
         // It had an owner in between.
-        assert!(!orphans.note(1, 1, now + SECOND));
+        assert!(!orphans.note(1, HELD, now + SECOND));
         assert_eq!(orphans.unassigned(), 0);
-        assert!(!orphans.note(1, 0, now + SECOND * 2) && orphans.note(1, 0, now + SECOND * 3));
+        assert!(!orphans.note(1, FREE, now + SECOND * 2) && orphans.note(1, FREE, now + SECOND * 3));
         assert_eq!(orphans.unassigned(), 1);
-        assert!(!orphans.note(0, 0, now) && !orphans.note(0, 0, now + SECOND * 9));
+        assert!(!orphans.note(0, FREE, now) && !orphans.note(0, FREE, now + SECOND * 9));
+    }
+
+    #[test]
+    fn shard_that_had_an_owner_between_two_looks_was_not_free() {
+        let now = Instant::now();
+        let mut orphans = Orphans::new(SECOND * 15, SECOND * 10);
+        orphans.follow(vec![1], now);
+        assert!(!orphans.note(0, FREE, now));
+        // Its owner was there for a moment: a create and a delete.
+        let again = Lock { changes: Some(9), ..FREE };
+        assert!(!orphans.note(0, again, now + SECOND * 20));
+        assert!(!orphans.note(0, again, now + SECOND * 40) && orphans.note(0, again, now + SECOND * 45));
     }
 
     #[test]
@@ -124,8 +143,8 @@ mod tests {
         let now = Instant::now();
         let mut orphans = Orphans::new(Duration::ZERO, SECOND);
         orphans.follow(vec![1], now);
-        assert!(!orphans.note(0, 0, now));
+        assert!(!orphans.note(0, FREE, now));
         orphans.follow(vec![1], now + SECOND);
-        assert!(!orphans.note(0, 0, now + SECOND));
+        assert!(!orphans.note(0, FREE, now + SECOND));
     }
 }

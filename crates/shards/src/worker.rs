@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
 
 use crate::announcement::Announcement;
-use crate::look::{Looked, look};
+use crate::look::{Lock, Looked, look};
 use crate::meter::{Gauges, Meter};
 use crate::orphans::Orphans;
 use crate::owned::Owned;
@@ -529,28 +529,28 @@ impl Worker {
         self.look_pause = FIRST_LOOK;
     }
 
-    fn looked(&mut self, nodes: Vec<(u32, usize)>) {
+    fn looked(&mut self, locks: Vec<(u32, Lock)>) {
         let now = Instant::now();
-        nodes.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
+        locks.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
         let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
         let mut claims = self.states.iter().filter(is_claim).count();
         let (most, before, mut free) = (self.inner.settings.moves_at_once, draining, 0);
-        for (shard, nodes) in nodes {
+        for (shard, lock) in locks {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
                 // No owner hands it over, so it waits for none that take long to end.
-                State::Idle if nodes == 0 && free < most && self.is_held_back(shard) => {
+                State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
                     free += 1;
                     self.queue(shard, false);
                 }
                 // Beside the own node there is that of a waiter.
-                State::Serving { asked, .. } if is_given_back && nodes > 1 && draining < most => {
+                State::Serving { asked, .. } if is_given_back && lock.nodes > 1 && draining < most => {
                     draining += 1;
                     asked.send_replace(true);
                 }
-                State::Idle if self.orphans.note(shard, nodes, now) && self.is_member() && claims < most => {
+                State::Idle if self.orphans.note(shard, lock, now) && self.is_member() && claims < most => {
                     claims += 1;
                     self.orphans.claimed(shard);
                     let (path, name) = (&self.inner.path, &self.inner.name);
@@ -582,7 +582,7 @@ impl Worker {
                             self.read_again();
                         }
                         self.unreadable(looked.refused);
-                        self.looked(looked.nodes);
+                        self.looked(looked.locks);
                     }
                     Err(error) if is_over(&error) => self.over = Some(error),
                     Err(_) if cannot_look => {}

@@ -269,3 +269,20 @@ async fn random_faults_never_give_a_shard_to_two_and_leave_none_without_an_owner
     assert!(began.elapsed() < TIMEOUT * 2 + Duration::from_secs(6));
     fleet.ledger.judge();
 }
+
+/// All sessions end at once, and again soon after. Each time all look before the owners are back, and not while these serve.
+#[tokio::test(flavor = "multi_thread")]
+async fn outages_one_after_the_other_move_no_shard_of_a_member_that_lives() {
+    let (names, second) = (["a", "b", "c", "d"], Duration::from_secs(1));
+    let fleet = Fleet::new(48).await.set(move |builder| builder.grace(15 * second).patience(10 * second));
+    let members = fleet.started(&names).await;
+    for pause in [3_600, 4_600, 4_600, 4_600].map(Duration::from_millis) {
+        members.iter().for_each(|member| member.session.disconnect());
+        tokio::time::sleep(TIMEOUT * 2).await;
+        members.iter().for_each(|member| member.session.reconnect());
+        tokio::time::sleep(pause).await;
+    }
+    fleet.settled(&names).await;
+    assert_eq!(fleet.ledger.moves(), 0);
+    fleet.ledger.judge();
+}
