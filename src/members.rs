@@ -42,6 +42,9 @@ use crate::telemetry::guarded;
 const BURST: usize = 500;
 const BURST_BYTES: usize = 512 * 1024;
 
+/// The most data of a member: all processes of a group read the data of all, and all at once after an outage.
+const MAX_DATA_BYTES: usize = 4 * 1024;
+
 /// How often everything is read without an event, which may never come: once in this time, and up to half as long again.
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -223,7 +226,7 @@ impl Members {
     /// [`join_when_free`](Self::join_when_free) waits for that.
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it.
-    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than 64 KiB,
+    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than 4 KiB,
     /// or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
     ///
     /// # Examples
@@ -280,6 +283,7 @@ impl Members {
 
     fn membership(&self, name: &str, data: &[u8]) -> Result<Membership> {
         let Group { session, path, .. } = &self.group;
+        validate(data)?;
         let node = session.keep_member(&format!("{path}/{}", path::segment(name)), data)?;
         Ok(Membership { node, name: name.to_owned() })
     }
@@ -402,7 +406,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `data` is longer than 64 KiB. Otherwise as [`joined`](Self::joined).
+    /// [`Error::InvalidInput`] if `data` is longer than 4 KiB. Otherwise as [`joined`](Self::joined).
     ///
     /// # Examples
     ///
@@ -413,6 +417,7 @@ impl Membership {
     /// # }
     /// ```
     pub async fn set(&self, data: &[u8]) -> Result<()> {
+        validate(data)?;
         self.node.set_data(data).await
     }
 
@@ -645,6 +650,14 @@ impl Drop for Looking {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+fn validate(data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA_BYTES {
+        return Ok(());
+    }
+    let reason = format!("it has {} bytes; {MAX_DATA_BYTES} are the most; publish where to find more", data.len());
+    Err(Error::invalid("data", reason))
 }
 
 fn is_over(error: &Error) -> bool {

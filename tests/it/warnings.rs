@@ -1,4 +1,4 @@
-//! Captures the warnings of the library in the thread of a test.
+//! Captures the warnings of a library in the thread of a test.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -30,6 +30,16 @@ pub(crate) fn have_several_subscribers() {
 impl Warnings {
     pub(crate) fn new() -> Self {
         Self { level: Level::WARN, of: "zookeeper_recipes", texts: Arc::default(), panics_at: None }
+    }
+
+    /// Captures those of another crate.
+    pub(crate) fn of(target: &'static str) -> Self {
+        Self { of: target, ..Self::new() }
+    }
+
+    /// Captures what is logged at `info` as well.
+    pub(crate) fn and_infos(self) -> Self {
+        Self { level: Level::INFO, ..self }
     }
 
     /// Captures all levels.

@@ -1,7 +1,7 @@
 //! Owns [`Meter`]: the numbers of a member, as they were reported last. Without the feature `metrics` it reports nothing.
 
 #[cfg(feature = "metrics")]
-use crate::metrics::{self, CUTS, MOVES, OWNED, PLAN_NODE_REFUSED, UNASSIGNED};
+use crate::metrics::{self, CUTS, MOVES, OWNED, PLAN_NODE_REFUSED, RETURNED, UNASSIGNED};
 
 /// The gauges of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Meter {
         let meter = Self { group: group.to_owned(), last: Gauges::default() };
         // So there is a series before the first.
         meter.shift(Gauges::default());
-        meter.count(0, 0);
+        meter.count(0, 0, 0);
         meter
     }
 
@@ -35,11 +35,15 @@ impl Meter {
     }
 
     pub(crate) fn moves(&self, moves: u64) {
-        self.count(moves, 0);
+        self.count(moves, 0, 0);
     }
 
     pub(crate) fn cut(&self) {
-        self.count(0, 1);
+        self.count(0, 1, 0);
+    }
+
+    pub(crate) fn returned(&self) {
+        self.count(0, 0, 1);
     }
 
     #[cfg(feature = "metrics")]
@@ -52,9 +56,10 @@ impl Meter {
     }
 
     #[cfg(feature = "metrics")]
-    fn count(&self, moves: u64, cuts: u64) {
+    fn count(&self, moves: u64, cuts: u64, returned: u64) {
         metrics::count(MOVES, &self.group, moves);
         metrics::count(CUTS, &self.group, cuts);
+        metrics::count(RETURNED, &self.group, returned);
     }
 
     #[cfg(not(feature = "metrics"))]
@@ -63,7 +68,7 @@ impl Meter {
     }
 
     #[cfg(not(feature = "metrics"))]
-    fn count(&self, _: u64, _: u64) {}
+    fn count(&self, _: u64, _: u64, _: u64) {}
 }
 
 impl Drop for Meter {

@@ -9,7 +9,8 @@
 //! | [`UNASSIGNED`] | gauge | `group` | shards without an owner, of those for which this member is the next. The sum over all members is that of the group |
 //! | [`MOVES`] | counter | `group` | shards that this member has begun to hand over to another, because the plan has changed |
 //! | [`CUTS`] | counter | `group` | drains over their [limit](crate::ShardsBuilder::drain_limit): the future of the function was dropped |
-//! | [`PLAN_NODE_REFUSED`] | gauge | `group` | 1 while the plan node cannot be used or read, and the last rules stay; otherwise 0 |
+//! | [`RETURNED`] | counter | `group` | functions that have returned or panicked without being asked. If it grows all the time, shards are not served |
+//! | [`PLAN_NODE_REFUSED`] | gauge | `group` | 1 while the plan node cannot be used, and the last rules stay; otherwise 0. An outage is none of it |
 //!
 //! `group` is the path of the group. Install the recorder before [`Shards::run`](crate::Shards::run).
 //!
@@ -26,6 +27,8 @@ pub const UNASSIGNED: &str = "zookeeper_shards_unassigned";
 pub const MOVES: &str = "zookeeper_shards_moves_total";
 /// Drains over their limit.
 pub const CUTS: &str = "zookeeper_shards_cuts_total";
+/// Functions that have ended without being asked.
+pub const RETURNED: &str = "zookeeper_shards_returned_total";
 /// Whether the plan node cannot be used.
 pub const PLAN_NODE_REFUSED: &str = "zookeeper_shards_plan_node_refused";
 
@@ -35,6 +38,7 @@ pub fn describe() {
     describe_gauge!(UNASSIGNED, "shards without an owner, of those for which this member is the next");
     describe_counter!(MOVES, "shards that this member has begun to hand over to another");
     describe_counter!(CUTS, "drains over their limit");
+    describe_counter!(RETURNED, "functions that have ended without being asked");
     describe_gauge!(PLAN_NODE_REFUSED, "whether the plan node cannot be used");
 }
 

@@ -16,9 +16,11 @@
 //! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
 //!    grant waits for them: a member whose rules are old has an old plan.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::future::Future;
-use std::panic::resume_unwind;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
@@ -54,6 +56,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// From so many returns in a row on, the function of a shard probably never serves it.
+const MANY: u32 = 3;
+
 /// The function that serves shards.
 pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
@@ -82,8 +87,9 @@ pub(crate) struct Worker {
     orphans: Orphans,
     meter: Meter,
     states: Vec<State>,
-    /// The last pause of shards that had one.
-    pauses: HashMap<u32, Duration>,
+    /// The last pause of shards that had one, and how many there were in a row.
+    pauses: HashMap<u32, (Duration, u32)>,
+    shown: Shown,
     tasks: JoinSet<Done>,
     /// Which shard a task is for. The one that looks, and the one that announces, are for none.
     shards: HashMap<Id, u32>,
@@ -207,6 +213,7 @@ impl Worker {
             meter: Meter::new(&inner.path),
             states: (0..inner.count).map(|_| State::Idle).collect(),
             pauses: HashMap::new(),
+            shown: Shown::default(),
             tasks: JoinSet::new(),
             shards: HashMap::new(),
             is_looking: false,
@@ -298,7 +305,7 @@ impl Worker {
         let count = self.inner.count;
         let (path, rules) =
             (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
-        self.is_plan_node_refused = rules.is_err();
+        self.is_plan_node_refused &= rules.is_err();
         match rules {
             Ok(rules) if *self.rules == rules => {}
             Ok(rules) => {
@@ -306,7 +313,10 @@ impl Worker {
                 (self.rules, self.is_news) = (Arc::new(rules), true);
             }
             Err(error) if is_over(&error) => return self.over = Some(error),
+            // An outage says nothing of the node.
+            Err(error @ Error::Unavailable { .. }) => tracing::debug!(path, %error, "cannot read the plan node"),
             Err(error) => {
+                self.is_plan_node_refused = true;
                 tracing::warn!(path, name = self.inner.name, %error, "cannot use the plan node; its last rules stay");
             }
         }
@@ -413,7 +423,13 @@ impl Worker {
     }
 
     fn measure(&mut self) {
-        let owned = self.states.iter().filter(|state| matches!(state, State::Serving { .. })).count();
+        let is_serving = |(_, state): &(u32, &State)| matches!(state, State::Serving { .. });
+        let serving: BTreeSet<u32> = (0..).zip(&self.states).filter(is_serving).map(|(shard, _)| shard).collect();
+        let owned = serving.len();
+        let (path, name) = (&self.inner.path, &self.inner.name);
+        self.shown.show(serving, Instant::now(), |gained, lost| {
+            tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
+        });
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
@@ -642,9 +658,9 @@ impl Worker {
             self.states[shard as usize] = State::Idle;
             return self.over = Some(error);
         }
-        let pause = self.pause(shard);
+        let (retry_in, _) = self.pause(shard);
         let (path, name) = (&self.inner.path, &self.inner.name);
-        tracing::warn!(path, name, shard, %error, retry_in = ?pause, "cannot lock a shard");
+        tracing::warn!(path, name, shard, %error, ?retry_in, "cannot lock a shard");
     }
 
     fn served(&mut self, shard: u32, served: std::result::Result<Served, JoinError>) {
@@ -662,19 +678,33 @@ impl Worker {
         drop(monitor);
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
         match served {
-            Ok(Served::Lost(loss)) => tracing::info!(path, name, shard, %loss, "has lost a shard"),
+            Ok(Served::Lost(loss)) => tracing::debug!(path, name, shard, %loss, "has lost a shard"),
             Ok(Served::Cut) => {
                 self.meter.cut();
                 tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
             }
             Ok(Served::Returned) if was_asked => {}
             Ok(Served::Returned) => {
-                let pause = self.pause(shard);
-                tracing::info!(path, name, shard, retry_in = ?pause, "the function of a shard has returned");
+                self.meter.returned();
+                let (retry_in, in_a_row) = self.pause(shard);
+                if in_a_row < MANY {
+                    tracing::info!(path, name, shard, ?retry_in, "the function of a shard has returned");
+                } else {
+                    tracing::warn!(
+                        path,
+                        name,
+                        shard,
+                        ?retry_in,
+                        in_a_row,
+                        "the function of a shard returns each time"
+                    );
+                }
             }
-            Err(_) => {
-                let pause = self.pause(shard);
-                tracing::warn!(path, name, shard, retry_in = ?pause, "the function of a shard has panicked");
+            Err(failed) => {
+                discard(failed);
+                self.meter.returned();
+                let (retry_in, _) = self.pause(shard);
+                tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has panicked");
             }
         }
         if was_asked {
@@ -683,12 +713,13 @@ impl Worker {
         }
     }
 
-    fn pause(&mut self, shard: u32) -> Duration {
-        let last = self.pauses.get(&shard).copied();
-        let pause = last.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
-        self.pauses.insert(shard, pause);
-        self.states[shard as usize] = State::Paused { until: Instant::now() + pause };
-        pause
+    /// Leaves a shard alone for a while. Returns for how long, and how often this was so in a row.
+    fn pause(&mut self, shard: u32) -> (Duration, u32) {
+        let last = self.pauses.get(&shard);
+        let next = last.map_or((FIRST_PAUSE, 1), |(last, times)| ((*last * 2).min(LONGEST_PAUSE), times + 1));
+        self.pauses.insert(shard, next);
+        self.states[shard as usize] = State::Paused { until: Instant::now() + next.0 };
+        next
     }
 
     /// When to go on without an event.
@@ -700,12 +731,55 @@ impl Worker {
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
-        let settled = self.view.due(self.is_planning);
+        let (settled, shown) = (self.view.due(self.is_planning), self.shown.due);
         let pauses = self.states.iter().filter_map(|state| match state {
             State::Paused { until } => Some(*until),
             _ => None,
         });
-        [settled, look, orphans].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
+        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
+    }
+}
+
+/// Drops the value of a panic. Code of the user's runs then, which may panic as well.
+fn discard(failed: JoinError) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(failed))) {
+        forget(another);
+    }
+}
+
+/// The shards that were logged last. A pause of the process ends the service of many, and each comes to its end by itself: they are
+/// logged together.
+#[derive(Debug, Default)]
+struct Shown {
+    shards: BTreeSet<u32>,
+    /// When to log a change.
+    due: Option<Instant>,
+}
+
+impl Shown {
+    /// Logs what has changed since the last time, if that was a moment ago.
+    fn show(&mut self, shards: BTreeSet<u32>, now: Instant, log: impl FnOnce(Numbers, Numbers)) {
+        if shards == self.shards {
+            self.due = None;
+        } else if now >= *self.due.get_or_insert(now + SOON) {
+            let (gained, lost) = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
+            (self.shards, self.due) = (shards, None);
+            log(gained, lost);
+        }
+    }
+}
+
+/// Numbers of shards, of which only the first are logged.
+struct Numbers(BTreeSet<u32>);
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FIRST: usize = 20;
+        f.debug_list().entries(self.0.iter().take(FIRST)).finish()?;
+        match self.0.len().saturating_sub(FIRST) {
+            0 => Ok(()),
+            others => write!(f, " and {others} others"),
+        }
     }
 }
 

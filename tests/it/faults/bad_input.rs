@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{
-    Election, Error, HoldState, LockProvider, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
-    Session,
+    Election, Error, HoldState, LockProvider, Members, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock,
+    Semaphore, Session,
 };
 
 use crate::family::{FAMILY, turn};
@@ -245,6 +245,20 @@ async fn invalid_proclamation_is_refused() {
     assert_eq!(term.state(), HoldState::Held);
     term.resign().await.expect("resigned");
     world.wait_empty().await;
+}
+
+/// All processes of a group read the data of all members, and a server builds all answers at once.
+#[tokio::test]
+async fn data_of_a_member_is_small() {
+    let world = World::new().await;
+    let members = Members::new(&world.session, &world.path).expect("a path");
+    let big = vec![b'x'; 4 * 1024 + 1];
+    world.proxy.reset();
+    assert_refused(members.join("a", &big).await, "data", &["4097 bytes", "4096 are the most"]);
+    assert!(world.proxy.requests().iter().all(|request| !request.is_write()));
+    let member = members.join("a", &big[1..]).await.expect("joined");
+    assert_refused(member.set(&big).await, "data", &["4097 bytes", "4096 are the most"]);
+    member.leave().await.expect("left");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const TWO: [&str; 2] = ["orders-0", "orders-1"];
 
 /// The values by name.
 #[derive(Clone, Default)]
-struct Numbers(Arc<StdMutex<BTreeMap<String, Value>>>);
+pub(crate) struct Numbers(Arc<StdMutex<BTreeMap<String, Value>>>);
 
 /// Whether it is a gauge, which has bits of floating point, and the value.
 type Value = (bool, Arc<AtomicU64>);
@@ -33,14 +33,14 @@ impl Numbers {
     }
 
     /// The value; it is not a number before the first report.
-    fn of(&self, name: &str) -> f64 {
+    pub(crate) fn of(&self, name: &str) -> f64 {
         let values = self.0.lock().expect("no panic");
         let Some((is_gauge, value)) = values.get(name) else { return f64::NAN };
         let value = value.load(Ordering::SeqCst);
         if *is_gauge { f64::from_bits(value) } else { value as f64 }
     }
 
-    async fn until(&self, name: &str, value: f64) {
+    pub(crate) async fn until(&self, name: &str, value: f64) {
         let is_so = async {
             while self.of(name) != value {
                 next_look().await;

@@ -254,8 +254,7 @@ fn shard(number: u32, places: &[Place], plan: &Plan, rules: &Rules, members: &BT
         (None, None) => (State::Unassigned, "the group has no member that could own it".to_owned()),
         (None, Some(planned)) => {
             let planned = short(planned);
-            let why =
-                "has not queued: members wait out the grace of one that has gone, the change is new, or it hangs";
+            let why = "has not queued: members wait out the grace of one that has gone, the change is new, its function returns each time (see its log), or it hangs";
             (State::Unassigned, format!("{planned} {why}"))
         }
         (Some(owner), _) if !owner.is_in_group => {
