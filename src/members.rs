@@ -117,13 +117,21 @@ pub struct Member {
     czxid: i64,
     session_id: i64,
     since: SystemTime,
+    is_away: bool,
 }
 
 impl Member {
     fn new(node: &str, data: Vec<u8>, stat: &Stat) -> Self {
         let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
         let name = path::key(node).map_or_else(|| node.into(), Arc::from);
-        Self { name, data: data.into(), czxid: stat.czxid, session_id: stat.ephemeral_owner, since }
+        Self {
+            name,
+            data: data.into(),
+            czxid: stat.czxid,
+            session_id: stat.ephemeral_owner,
+            since,
+            is_away: false,
+        }
     }
 
     /// The name under which it has joined.
@@ -155,6 +163,13 @@ impl Member {
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         SessionId(self.session_id)
+    }
+
+    /// Whether it has gone, and stays in the set for the [grace](Members::with_grace). This alone wakes no subscriber;
+    /// [`MemberChanges::wait_for`] sees it.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.is_away
     }
 }
 
@@ -771,8 +786,10 @@ impl View {
         }
         if !group.grace.is_zero() {
             let until = Instant::now() + group.grace;
-            let gone = before.into_iter().filter_map(|(name, member)| Some((name, (member?, until))));
-            gone.for_each(|(name, member)| _ = self.away.entry(name).or_insert(member));
+            let gone = before.into_iter().filter_map(|(name, member)| Some((name, member?)));
+            for (name, member) in gone {
+                self.away.entry(name).or_insert((Member { is_away: true, ..member }, until));
+            }
         }
         Ok((session, watch))
     }

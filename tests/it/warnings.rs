@@ -29,22 +29,22 @@ pub(crate) fn have_several_subscribers() {
 
 impl Warnings {
     pub(crate) fn new() -> Self {
-        Self { level: Level::WARN, of: "zookeeper_recipes", texts: Arc::default(), panics_at: None }
+        Self::of("zookeeper_recipes")
     }
 
-    /// Captures those of another crate.
-    pub(crate) fn of(target: &'static str) -> Self {
-        Self { of: target, ..Self::new() }
+    /// Captures those of a crate.
+    pub(crate) fn of(of: &'static str) -> Self {
+        Self { level: Level::WARN, of, texts: Arc::default(), panics_at: None }
     }
 
-    /// Captures what is logged at `info` as well.
-    pub(crate) fn and_infos(self) -> Self {
-        Self { level: Level::INFO, ..self }
+    /// Captures what is logged down to this level.
+    pub(crate) fn down_to(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     /// Captures all levels.
     pub(crate) fn and_traces() -> Self {
-        Self { level: Level::TRACE, ..Self::new() }
+        Self::new().down_to(Level::TRACE)
     }
 
     /// Captures all levels, of other crates as well.

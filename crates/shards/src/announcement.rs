@@ -1,31 +1,46 @@
 //! Owns [`Announcement`]: the data of a member's node.
 
-use std::fmt;
-
 use crate::builder::MOST;
 
 /// What the data of a member ends with that leaves.
 const LEAVING: &str = " leaving";
 
+/// What the member's own data comes after.
+const END: u8 = b'\n';
+
 /// What a member announces to the others, in the data of its node `<path>/members/<name>`. For tools that show a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     count: u32,
     is_leaving: bool,
+    data: Vec<u8>,
 }
 
 impl Announcement {
-    pub(crate) fn new(count: u32, is_leaving: bool) -> Self {
-        Self { count, is_leaving }
+    pub(crate) fn new(count: u32, is_leaving: bool, data: &[u8]) -> Self {
+        Self { count, is_leaving, data: data.to_owned() }
     }
 
     /// Reads the data of a member. `None` if it is no member of a group that divides shards: they have 1 to 8,192.
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<Self> {
-        let data = std::str::from_utf8(data).ok()?;
-        let count = data.strip_suffix(LEAVING);
-        let shards = count.unwrap_or(data).parse().ok().filter(|shards| (1..=MOST).contains(shards))?;
-        Some(Self { count: shards, is_leaving: count.is_some() })
+        let (head, data) = match data.iter().position(|byte| *byte == END) {
+            Some(at) => (&data[..at], &data[at + 1..]),
+            None => (data, &[][..]),
+        };
+        let head = std::str::from_utf8(head).ok()?;
+        let count = head.strip_suffix(LEAVING);
+        let shards = count.unwrap_or(head).parse().ok().filter(|shards| (1..=MOST).contains(shards))?;
+        Some(Self::new(shards, count.is_some(), data))
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("{}{}", self.count, if self.is_leaving { LEAVING } else { "" }).into_bytes();
+        if !self.data.is_empty() {
+            bytes.push(END);
+            bytes.extend(&self.data);
+        }
+        bytes
     }
 
     /// How many shards the member divides with the others.
@@ -39,12 +54,11 @@ impl Announcement {
     pub fn is_leaving(&self) -> bool {
         self.is_leaving
     }
-}
 
-/// The data.
-impl fmt::Display for Announcement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.count, if self.is_leaving { LEAVING } else { "" })
+    /// The [data](crate::ShardsBuilder::data) of the member.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
     }
 }
 
@@ -54,14 +68,18 @@ mod tests {
 
     #[test]
     fn announcement_is_read_back_and_other_data_is_none() {
-        for announcement in [Announcement::new(256, false), Announcement::new(1, true)] {
-            assert_eq!(Announcement::parse(announcement.to_string().as_bytes()), Some(announcement));
+        for (count, is_leaving, data) in
+            [(256, false, &b""[..]), (1, true, b""), (7, false, b"10.0.0.7:80"), (8192, true, b"\xff\n leaving")]
+        {
+            let announcement = Announcement::new(count, is_leaving, data);
+            assert_eq!(Announcement::parse(&announcement.to_bytes()), Some(announcement));
         }
-        assert_eq!(Announcement::new(256, true).to_string(), "256 leaving");
+        assert_eq!(Announcement::new(256, true, b"").to_bytes(), b"256 leaving");
         for data in [
             &b""[..],
             b"x",
             b"256 going",
+            b"256going\nx",
             b" leaving",
             b"\xff",
             b"-1",

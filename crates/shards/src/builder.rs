@@ -9,6 +9,9 @@ use crate::shards::Shards;
 /// The most shards of a group: one session has room for their nodes if a single member has all of them.
 pub(crate) const MOST: u32 = 8_192;
 
+/// The most bytes of a member's own data.
+const MOST_DATA: usize = 4_000;
+
 /// Longer times do not end in the life of a process.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
@@ -19,6 +22,7 @@ pub struct ShardsBuilder {
     path: String,
     count: u32,
     name: String,
+    data: Vec<u8>,
     settings: Settings,
 }
 
@@ -43,7 +47,7 @@ impl ShardsBuilder {
             patience: Duration::from_secs(10),
             name_limit: Duration::from_secs(60),
         };
-        Self { path: path.to_owned(), count, name: String::new(), settings }
+        Self { path: path.to_owned(), count, name: String::new(), data: Vec::new(), settings }
     }
 
     /// Sets the name of this member. It is required.
@@ -52,6 +56,12 @@ impl ShardsBuilder {
     /// gets depends on its name, so a process that restarts under its name gets the same shards again.
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.to_owned();
+        self
+    }
+
+    /// Sets what the other members see of this one, such as its address; see [`Shards::route`]. At most 4,000 bytes.
+    pub fn data(mut self, data: impl AsRef<[u8]>) -> Self {
+        self.data = data.as_ref().to_owned();
         self
     }
 
@@ -120,16 +130,19 @@ impl ShardsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing, or
+    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing, the data is too long, or
     /// a setting is zero that may not be.
     pub fn build(self, session: &Session) -> Result<Shards> {
-        let Self { path, count, name, settings } = self;
+        let Self { path, count, name, data, settings } = self;
         let members = Members::new(session, &format!("{path}/members"))?.with_grace(settings.grace);
         if count == 0 || count > MOST {
             return Err(invalid("count", format!("give 1 to {MOST}, not {count}")));
         }
         if name.is_empty() {
             return Err(invalid("name", "give each member a stable name of its own, such as that of its host"));
+        }
+        if data.len() > MOST_DATA {
+            return Err(invalid("data", format!("it has {} bytes; {MOST_DATA} are the most", data.len())));
         }
         if settings.moves_at_once == 0 {
             return Err(invalid("moves_at_once", "with 0 no shard would ever get an owner; give 1 or more"));
@@ -140,7 +153,7 @@ impl ShardsBuilder {
                 "others would take shards that are about to get their owner; give a second or more",
             ));
         }
-        Shards::new(session, members, path, count, name, settings)
+        Shards::new(session, members, path, count, name, data, settings)
     }
 }
 

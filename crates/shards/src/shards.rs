@@ -1,5 +1,6 @@
 //! Owns [`Shards`]: the handle of a member of a group that divides shards.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -70,10 +71,13 @@ pub(crate) struct Inner {
     pub(crate) path: String,
     pub(crate) count: u32,
     pub(crate) name: String,
+    pub(crate) data: Vec<u8>,
     pub(crate) settings: Settings,
     options: Options,
     pub(crate) owned: watch::Sender<Owned>,
     pub(crate) plan: watch::Sender<Option<Arc<Plan>>>,
+    /// The data of the members of the last set, by their names.
+    pub(crate) all_data: watch::Sender<HashMap<String, Vec<u8>>>,
     pub(crate) ending: watch::Sender<Ending>,
 }
 
@@ -100,6 +104,7 @@ impl Shards {
         path: String,
         count: u32,
         name: String,
+        data: Vec<u8>,
         settings: Settings,
     ) -> Result<Self> {
         let inner = Inner {
@@ -109,9 +114,11 @@ impl Shards {
             count,
             options: Options::new().with_identifier(&name),
             name,
+            data,
             settings,
             owned: watch::Sender::default(),
             plan: watch::Sender::default(),
+            all_data: watch::Sender::default(),
             ending: watch::Sender::new(Ending::No),
         };
         // The longest path, and the identifier.
@@ -248,6 +255,20 @@ impl Shards {
         }
         let contenders = self.inner.mutex(shard)?.contenders().await?;
         Ok(contenders.into_iter().find(Contender::is_holder))
+    }
+
+    /// The name and the [data](ShardsBuilder::data) of the member that should own a shard, by the plan that this member follows: to
+    /// send a request there. `None` before the first plan, and for a shard that does not exist.
+    ///
+    /// It sends nothing. While the shard moves, another member may own it still, and the owner may have crashed a moment ago. So the
+    /// receiver has to look whether it owns the shard, and the store has to check the token. A process that is no member follows the
+    /// group at `<path>/members` with [`Members`], and computes the [`Plan`].
+    #[must_use]
+    pub fn route(&self, shard: u32) -> Option<(String, Vec<u8>)> {
+        let plan = self.plan()?;
+        let name = plan.owner(shard)?;
+        let data = self.inner.all_data.borrow().get(name).cloned().unwrap_or_default();
+        Some((name.to_owned(), data))
     }
 
     /// The plan that this member follows. `None` before the first one.

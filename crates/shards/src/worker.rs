@@ -159,13 +159,12 @@ impl Worker {
     /// Joins the group, and waits for a set that was read after that.
     pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
         let (members, settings) = (&inner.members, inner.settings);
-        let data = Announcement::new(inner.count, false).to_string();
+        let data = Announcement::new(inner.count, false, &inner.data).to_bytes();
         let membership = loop {
-            match members.join(&inner.name, data.as_bytes()).await {
+            match members.join(&inner.name, &data).await {
                 Err(taken @ Error::NameTaken { .. }) => {
                     tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
-                    let joined =
-                        timeout(settings.name_limit, members.join_when_free(&inner.name, data.as_bytes()));
+                    let joined = timeout(settings.name_limit, members.join_when_free(&inner.name, &data));
                     break joined.await.map_err(|_| taken)??;
                 }
                 Err(error @ Error::Unavailable { .. }) => {
@@ -286,17 +285,21 @@ impl Worker {
             Err(error) => return warn(&self.inner, &error, "cannot see the members"),
         };
         let count = self.inner.count;
-        let mut names = Vec::new();
+        let (mut names, mut all_data) = (Vec::new(), HashMap::new());
         for member in members {
             let announced = Announcement::parse(member.data());
-            if !announced.is_some_and(|announced| announced.is_leaving()) {
+            if !announced.as_ref().is_some_and(Announcement::is_leaving) {
                 names.push(member.name().to_owned());
             }
-            if announced.map(|announced| announced.count()) != Some(count) {
+            if let Some(announced) = &announced {
+                all_data.insert(member.name().to_owned(), announced.data().to_owned());
+            }
+            if announced.is_none_or(|announced| announced.count() != count) {
                 let (path, its) = (&self.inner.path, String::from_utf8_lossy(member.data()));
                 tracing::warn!(path, count, member = member.name(), %its, "members differ in the number of shards");
             }
         }
+        self.inner.all_data.send_replace(all_data);
         (self.names, self.is_news) = (names, true);
     }
 
@@ -388,9 +391,9 @@ impl Worker {
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
-            let (membership, data) =
-                (self.membership.clone(), Announcement::new(self.inner.count, true).to_string());
-            self.tasks.spawn(async move { Done::Announced(membership.set(data.as_bytes()).await) });
+            let data = Announcement::new(self.inner.count, true, &self.inner.data).to_bytes();
+            let membership = self.membership.clone();
+            self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
         }
         // An owner that takes long to end does not keep this member from shards without an owner.
         let limit = self.inner.settings.patience;

@@ -270,6 +270,8 @@ async fn member_that_has_gone_is_removed_after_the_grace_and_not_before() {
     has(&mut changes, &["host-000", "host-001"]).await;
     let began = Instant::now();
     soon("its end", joined.remove(0).leave()).await.expect("left");
+    let is_away = |members: &[Member]| members.iter().map(Member::is_away).eq([true, false]);
+    soon("its grace", changes.wait_for(is_away)).await.expect("seen");
     assert_eq!(names(&changed(&mut changes).await), ["host-001"]);
     let took = began.elapsed();
     // It has a turn five times a second.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use tracing::Level;
 use zookeeper_shards::metrics as names;
 
 use crate::metrics::Numbers;
@@ -60,7 +61,7 @@ async fn panic_whose_value_panics_when_it_is_dropped_ends_one_shard() {
 /// All shards are lost and come back: two changes of the set.
 #[tokio::test]
 async fn pause_of_a_process_is_logged_once_and_so_is_its_return() {
-    let logged = Warnings::of("zookeeper_shards").and_infos();
+    let logged = Warnings::of("zookeeper_shards").down_to(Level::INFO);
     let _listens = logged.listen();
     let fleet = Fleet::new(15).await;
     let _members = fleet.started(&["a"]).await;

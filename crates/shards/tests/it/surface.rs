@@ -8,7 +8,9 @@ use testbed::next_look;
 use zookeeper_recipes::Error;
 use zookeeper_shards::{OwnedChanges, Plan, Shard, Shards, ShardsBuilder};
 
-use crate::support::{Fleet, PATH, TIMEOUT, soon};
+use crate::support::{Fleet, Member, PATH, TIMEOUT, soon};
+
+const TWO: [&str; 2] = ["orders-0", "orders-1"];
 
 #[test]
 fn public_types_and_futures_can_go_to_other_threads() {
@@ -37,6 +39,7 @@ async fn settings_that_cannot_be_used_are_refused_with_what_is_wrong() {
     assert_eq!(refused(Shards::builder(PATH, 8).name("a").moves_at_once(0)), "moves_at_once");
     assert_eq!(refused(Shards::builder(PATH, 8).name("a").patience(Duration::ZERO)), "patience");
     assert_eq!(refused(Shards::builder("orders", 8).name("a")), "lock path");
+    assert_eq!(refused(Shards::builder(PATH, 8).name("a").data([b'x'; 4_001])), "data");
     let shards =
         Shards::builder(PATH, 8).name("a").grace(Duration::MAX).settling_time(Duration::MAX).build(&fleet.root);
     let shards = shards.expect("long times are no error");
@@ -92,6 +95,29 @@ async fn set_of_owned_shards_is_followed() {
     first.stop().await;
     assert_eq!(soon("nothing", changes.wait_for(<[_]>::is_empty)).await, Some(vec![]));
     assert_eq!(soon("its end", changes.changed()).await, None);
+}
+
+/// The data of a member comes back with it, and stays while it leaves.
+#[tokio::test]
+async fn members_know_where_the_owner_of_a_shard_is() {
+    let fleet = Fleet::new(8).await;
+    let start = async |name: &str, data: &[u8]| {
+        let session = fleet.session().await;
+        let shards = fleet.builder(name).data(data).build(&session).expect("valid settings");
+        Member { running: tokio::spawn(fleet.serve(&shards)), session, shards }
+    };
+    let first = start(TWO[0], b"10.0.0.1:80").await;
+    assert_eq!(first.shards.route(0), None, "there is no plan yet");
+    let second = start(TWO[1], b"10.0.0.2:80\nzone b").await;
+    fleet.settled(&TWO).await;
+    for shard in 0..8 {
+        let owner = fleet.plan(&TWO).owner(shard).expect("an owner").to_owned();
+        let data: &[u8] = if owner == TWO[0] { b"10.0.0.1:80" } else { b"10.0.0.2:80\nzone b" };
+        assert_eq!(first.shards.route(shard), Some((owner, data.to_vec())));
+    }
+    assert_eq!(first.shards.route(8), None);
+    second.leave().await;
+    assert_eq!(first.shards.route(0), Some((TWO[0].to_owned(), b"10.0.0.1:80".to_vec())));
 }
 
 #[tokio::test]

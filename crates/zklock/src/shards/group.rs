@@ -195,7 +195,7 @@ pub(crate) async fn members(
     let (mut members, mut counts) = (BTreeMap::new(), Vec::new());
     for member in Members::new(session, &folder)?.members().await? {
         let announced = Announcement::parse(member.data());
-        counts.extend(announced.map(|announced| announced.count()));
+        counts.extend(announced.as_ref().map(Announcement::count));
         let name = member.name().to_owned();
         let member = Member {
             is_leaving: announced.is_some_and(|announced| announced.is_leaving()),
