@@ -175,7 +175,7 @@ impl Lock {
                 _ => Error::Evicted { node: node.unwrap_or_default() },
             },
             End::Draining => Error::Closed,
-            End::Refused | End::Unanswered => refusal.unwrap_or_else(|| {
+            End::Refused => refusal.unwrap_or_else(|| {
                 Error::refused("create a node under", self.path.as_str(), ZkError::ConnectionLoss)
             }),
             End::Lost(loss) => loss.into(),

@@ -214,9 +214,6 @@ pub(crate) enum Outcome {
     /// No answer came, mostly because the connection was lost. The request may have been done, or may still be done.
     #[default]
     Unknown,
-    /// As `Unknown`, but the create itself may have made the server close the connection: no similar create was
-    /// answered in this session.
-    LostByCreate,
 }
 
 /// How many children were there when nodes were created, without the new nodes.
@@ -432,7 +429,7 @@ impl<T: Trust> Machine<T> {
         // The driver answers some of these requests without a server: it refuses them, or knows that the node is gone.
         let may_be_refused = matches!(ask, Ask::Create { .. } | Ask::Watch { .. } | Ask::WatchOwn { .. });
         let is_answer = match outcome {
-            Outcome::Unknown | Outcome::LostByCreate | Outcome::NoWatchRoom => false,
+            Outcome::Unknown | Outcome::NoWatchRoom => false,
             Outcome::Refused | Outcome::NoNode => !may_be_refused,
             _ => true,
         };

@@ -127,8 +127,6 @@ pub(crate) struct Paths {
     unused: HashSet<Path>,
     /// The upper half of the guids of this session's nodes.
     pub(super) nonce: u64,
-    /// A session id, and the bytes of the largest create that its servers have answered: `[without, with]` missing parents.
-    pub(super) answered: (i64, Arc<[std::sync::atomic::AtomicUsize; 2]>),
 }
 
 #[derive(Debug)]

@@ -126,7 +126,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         Ask::Create { guid, spec, counts, creates_parents, .. } => {
             paths.nonce = names::nonce(*guid);
             let turns = spec.admission.turn().map(|path| paths.text(*path));
-            let create = Create::new(client, paths, *guid, (*counts, turns), draft);
+            let create = Create::new(client, *guid, (*counts, turns), draft);
             if *creates_parents { create.with_parents().boxed() } else { create.without_parents().boxed() }
         }
         Ask::List { path, watches, .. } => {

@@ -57,7 +57,7 @@ pub(crate) struct Acquisition {
     pub(crate) attempt: u16,
     /// Whether a path was missing, so that the next create also creates missing parents.
     pub(crate) creates_parents: bool,
-    /// How many creates in a row were lost and may themselves have made the server close the connection.
+    /// How many creates in a row were lost, up to [`LOST_CREATES`].
     pub(crate) lost: u8,
     /// The czxid of the nodes, 0 if unknown. The fencing token is made from it at the grant. After a downgrade the
     /// czxid is that of the reader's node, and the token stays.
@@ -134,8 +134,6 @@ pub(crate) enum End {
     /// The lock is contended, and the caller does not wait.
     Contended,
     Refused,
-    /// The creates were lost again and again, although other requests were answered.
-    Unanswered,
     Draining,
     Closed,
 }
@@ -162,8 +160,9 @@ pub enum Loss {
     MaxHold,
 }
 
-/// The acquisition ends with an error after this many lost creates in a row.
-const LOST_CREATES: u8 = 11;
+/// After so many lost creates in a row, the create itself may be what makes the server close the connection. Then the next one
+/// comes a while after the reconnect, so that the other requests of the session are answered.
+pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {
     fn new(spec: &Arc<Spec>) -> Self {
@@ -260,12 +259,6 @@ impl<T: Trust> Machine<T> {
         if acquisition.phase == Phase::Peeking {
             return self.request_listings(op);
         }
-        // After two lost creates, the next waits until its paths were searched. The search shows that the servers
-        // answer other requests, so a create that is lost again is itself the cause.
-        let is_searched = |path| self.paths.get(path).is_none_or(|state| !state.awaits_search());
-        if acquisition.lost > 1 && !acquisition.spec.queues.iter().all(|(path, _)| is_searched(path)) {
-            return;
-        }
         let may_count = |path| self.paths.get(path).is_some_and(PathState::may_count);
         let spec = Arc::clone(acquisition.in_turn.as_ref().unwrap_or(&acquisition.spec));
         let mut paths = spec.queues.iter().map(|(path, _)| path).chain(spec.admission.turn());
@@ -291,29 +284,13 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles a lost create. The next create makes other nodes, and a search deletes those of the lost one.
-    /// `is_suspect`: the create may have made the server close the connection.
-    pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op, is_suspect: bool) {
+    pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
-        acquisition.lost += u8::from(is_suspect);
+        acquisition.lost = LOST_CREATES.min(acquisition.lost + 1);
         acquisition.node = Node::None;
-        if acquisition.lost >= LOST_CREATES {
-            return self.finish(now, op, End::Unanswered);
-        }
         acquisition.phase = acquisition.initial_phase();
         self.send_followers(op);
         self.pause(now);
-    }
-
-    /// Sends the creates that waited for a search of this path.
-    pub(crate) fn send_waiting_creates(&mut self, now: Moment, path: Path) {
-        let waits = |acquisition: &Acquisition| {
-            acquisition.lost > 1
-                && (acquisition.phase, acquisition.node) == (Phase::Creating, Node::None)
-                && acquisition.queues.iter().any(|queue| queue.path == path)
-        };
-        let waiting: Vec<Op> =
-            self.ops.iter().filter(|(_, acquisition)| waits(acquisition)).map(|(op, _)| *op).collect();
-        waiting.into_iter().for_each(|op| self.send_create(now, op));
     }
 
     /// Ends an acquisition, and wakes its caller.

@@ -75,12 +75,6 @@ impl PathState {
         self.creating == 0 && self.search == OrphanSearch::None && !is_searched
     }
 
-    /// Returns whether the first search for nodes of lost creates has not been answered yet.
-    pub(crate) fn awaits_search(&self) -> bool {
-        self.search == OrphanSearch::Due
-            || self.listing.as_ref().is_some_and(|listing| listing.search == OrphanSearch::Due)
-    }
-
     /// Returns whether the next create may write the path's data, so that its answer counts the children and can grant
     /// the lock.
     pub(crate) fn may_count(&self) -> bool {
@@ -182,7 +176,6 @@ impl<T: Trust> Machine<T> {
                     // A later listing may be answered, so repeat the search.
                     return self.retry_listing(now, path, BTreeSet::new(), search);
                 }
-                self.send_waiting_creates(now, path);
                 return self.send_listing(path);
             }
         };
@@ -208,9 +201,6 @@ impl<T: Trust> Machine<T> {
                 self.watch_predecessor(op);
                 self.watch_local_head(op);
             }
-        }
-        if search == OrphanSearch::Due {
-            self.send_waiting_creates(now, path);
         }
         self.unwatch_path(path);
         self.send_listing(path);

@@ -147,7 +147,7 @@ impl<T: Trust> Machine<T> {
             state.has_no_data &= outcome != Outcome::NoNode;
         }
         // The nodes may appear later, so search for them.
-        if matches!(outcome, Outcome::Unknown | Outcome::LostByCreate | Outcome::UnknownError) {
+        if matches!(outcome, Outcome::Unknown | Outcome::UnknownError) {
             spec.queues.iter().for_each(|(path, _)| self.search_soon(now, *path));
         }
         let acquisition = self.ops.get_mut(&op).filter(|acquisition| acquisition.node == Node::Sending { guid });
@@ -174,8 +174,7 @@ impl<T: Trust> Machine<T> {
                 self.delete(&nodes, false);
             }
             (_, None) => {}
-            (Outcome::Unknown, _) => self.create_was_lost(now, op, false),
-            (Outcome::LostByCreate, _) => self.create_was_lost(now, op, true),
+            (Outcome::Unknown, _) => self.create_was_lost(now, op),
             (Outcome::DataRefused, Some(acquisition)) => {
                 acquisition.node = Node::None;
                 self.send_create(now, op);

@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 
+use crate::machine::acquisition::LOST_CREATES;
 use crate::machine::listing::PAUSE;
 use crate::machine::{
     Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, OwnListing,
     Path, PathState, Phase, Position, Renewing, Shown, Timer, Trust,
 };
+
+/// Microseconds from a reconnect to the next create of an acquisition whose last creates were lost.
+const LATER: u64 = 1_000_000;
 
 /// The life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +98,7 @@ impl<T: Trust> Machine<T> {
                 self.is_up = true;
                 self.trust.reconnected(since);
                 self.doubt_identity();
-                self.resume(now);
+                self.resume(now, true);
                 if self.trust.is_reconnected(now) {
                     self.renew(now);
                 }
@@ -152,7 +156,7 @@ impl<T: Trust> Machine<T> {
         }
         self.is_up = true;
         self.schedule_fallback_poll(now);
-        self.resume(now);
+        self.resume(now, true);
     }
 
     /// Schedules lost requests to be sent again over the same connection, after a pause.
@@ -162,8 +166,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Sends all requests that the state asks for and that are not under way.
-    pub(crate) fn resume(&mut self, now: Moment) {
+    /// Sends all requests that the state asks for and that are not under way: after a reconnect, or a pause.
+    pub(crate) fn resume(&mut self, now: Moment, is_reconnect: bool) {
         if !self.is_up {
             return;
         }
@@ -172,6 +176,9 @@ impl<T: Trust> Machine<T> {
             let Some(acquisition) = self.ops.get(&op) else { continue };
             match (acquisition.phase, acquisition.node) {
                 (Phase::Peeking, _) => self.request_listings(op),
+                (Phase::Creating, Node::None) if is_reconnect && acquisition.lost >= LOST_CREATES => {
+                    self.timers.set(Timer::Resume, now.plus(LATER));
+                }
                 (Phase::Creating, Node::None) => self.send_create(now, op),
                 (Phase::Waiting | Phase::Confirming { .. }, Node::There) => {
                     self.send_confirmation(now, op);

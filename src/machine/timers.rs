@@ -99,7 +99,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn fire(&mut self, now: Moment, timer: Timer) {
         self.timers.remove(timer);
         match timer {
-            Timer::Resume => self.resume(now),
+            Timer::Resume => self.resume(now, false),
             Timer::Confirm => self.confirm_all(now),
             Timer::SearchAgain(path) => self.search_again(path),
             Timer::Tick => self.tick(now),

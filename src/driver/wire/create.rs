@@ -8,26 +8,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteResult};
 
 use crate::driver::draft::Draft;
-use crate::driver::names::{self, Paths};
+use crate::driver::names;
 use crate::driver::wire::{Answered, MAX_REQUEST_BYTES, Parts, THROTTLED, failed, transact, whole};
 use crate::error::{Error, ZkError};
 use crate::machine::{Counted, Kind, Name, Outcome};
 use crate::options::Parents;
 use crate::path::LockPath;
-
-/// A create of more bytes than this may exceed a `jute.maxbuffer` that was set below the default.
-const LARGE: usize = 16 * 1024;
-
-/// A create of more bytes than this may be too large as well, if it is larger than all creates that the servers have
-/// answered in this session.
-const UNUSUAL: usize = 1024;
 
 /// The server may remove empty containers at any time, so missing parents are created again, at most this many times.
 const MAX_ROUNDS: usize = 64;
@@ -41,8 +33,6 @@ pub(super) struct Create {
     /// The path of the turns, whose children are counted as well.
     turns: Option<Arc<str>>,
     nodes: Vec<New>,
-    /// The bytes of the largest create that was answered in this session: `[without, with]` missing parents.
-    answered: Arc<[AtomicUsize; 2]>,
 }
 
 /// A node to create.
@@ -56,21 +46,16 @@ struct New {
 impl Create {
     pub(super) fn new(
         client: Arc<Client>,
-        paths: &mut Paths,
         guid: u128,
         (counts, turns): (bool, Option<Arc<str>>),
         draft: Arc<Draft>,
     ) -> Self {
-        let session = client.session_id().0;
-        if paths.answered.0 != session {
-            paths.answered = (session, Arc::default());
-        }
         let new = |(index, (path, kind)): (usize, &(LockPath, Kind))| {
             let guid = guid + index as u128;
             New { prefix: names::prefix(path.as_str(), guid, *kind), guid, kind: *kind }
         };
         let nodes = draft.queues.iter().enumerate().map(new).collect();
-        Self { client, counts, turns, nodes, answered: Arc::clone(&paths.answered.1), draft }
+        Self { client, counts, turns, nodes, draft }
     }
 
     /// Creates the nodes alone. The outcome is [`Outcome::NoNode`] if a path is missing.
@@ -139,11 +124,11 @@ impl Create {
     async fn create(&self, parents: &[String]) -> Answered {
         let done = match self.begin(parents).await {
             Ok(done) => done,
-            Err(error) => return self.lost(error, parents),
+            Err(error @ ZkError::Throttled) => {
+                return Answered::failed(error, |error| Error::refused(THROTTLED, self.first_path(), error));
+            }
+            Err(error) => return Answered::unanswered(error),
         };
-        let [plain, parental] = &*self.answered;
-        let answered = if parents.is_empty() { plain } else { parental };
-        answered.fetch_max(self.bytes(parents), Ordering::Relaxed);
         match done {
             Ok(results) => self.done(parents, results).await,
             Err((part, error)) => self.refused(parents, part.unwrap_or_default(), error),
@@ -182,32 +167,6 @@ impl Create {
         let node = |node: &New| root + node.prefix.len() + number + options.request_bytes();
         let parent = |path: &String| root + path.len() + options.container_bytes();
         self.nodes.iter().map(node).sum::<usize>() + parents.iter().map(parent).sum::<usize>()
-    }
-
-    /// Returns the answer to a create whose outcome is unknown. [`Outcome::LostByCreate`]: the create itself may be the
-    /// cause. It is large, or the servers have answered none of its form in this session.
-    fn lost(&self, error: ZkError, parents: &[String]) -> Answered {
-        if error == ZkError::Throttled {
-            return Answered::failed(error, |error| Error::refused(THROTTLED, self.first_path(), error));
-        }
-        let bytes = self.bytes(parents);
-        let [plain, parental] = self.answered.each_ref().map(|largest| largest.load(Ordering::Relaxed));
-        let is_known = if parents.is_empty() { plain > 0 } else { parental > 0 };
-        let is_larger = is_known && bytes > UNUSUAL.max(plain).max(parental);
-        let cause = match parents {
-            _ if bytes > LARGE || is_larger => {
-                "create nodes (the request may exceed the servers' jute.maxbuffer) under"
-            }
-            _ if is_known => return Answered::unanswered(error),
-            [] => "create a node (the servers close the connection on that) under",
-            _ => "create missing parents (the servers close the connection on that; see Options::with_parents) of",
-        };
-        let answered = Answered::unanswered(error);
-        if answered.outcome != Outcome::Unknown {
-            return answered;
-        }
-        let refusal = Error::refused(cause, self.first_path(), ZkError::ConnectionLoss);
-        Answered { outcome: Outcome::LostByCreate, refusal: Some(refusal), ..answered }
     }
 
     /// Returns the answer to a refused transaction. [`Outcome::NoNode`]: a parent is missing, or was created meanwhile.

@@ -191,7 +191,7 @@ async fn election_continues_on_servers_that_restart_empty() {
 }
 
 #[tokio::test]
-async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
+async fn create_that_always_closes_the_connection_is_sent_again_while_the_call_lives() {
     let world = World::new().await;
     let bystander = world.other_mutex().await;
     let large = Options::new().with_identifier(vec![b'x'; 60 * 1024]);
@@ -201,11 +201,10 @@ async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
     let creates = |one: &Request| one.op == Op::Create2 || one.parts.iter().any(|(op, _)| *op == Op::Create2);
     world.proxy.on_request(move |one| if creates(one) { Verdict::Cut } else { Verdict::Forward });
     world.proxy.reset();
-    let error = soon("an end", mutex.lock()).await.expect_err("it is never accepted");
-    assert!(matches!(&error, Error::Client { path, .. } if *path == world.path), "{error:?}");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    let ended = soon("an end", mutex.try_lock_for(TIMEOUT)).await;
+    assert!(matches!(ended, Ok(None) | Err(Error::Unavailable { .. })), "{ended:?}");
     let sent = world.proxy.requests().iter().filter(|one| creates(one)).count();
-    assert!((2..30).contains(&sent), "sent {sent} times");
+    assert!((20..=130).contains(&sent), "once or twice a second: {sent} times");
     world.proxy.on_request(|_| Verdict::Forward);
     bystander.lock().await.expect("nothing is left").release().await.expect("released");
     mutex.lock().await.expect("held, on servers that accept it").release().await.expect("released");

@@ -9,11 +9,10 @@ use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
-use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{World, children, connect, ends_at, hosts, make_paths, soon, tree, wait_children};
+use crate::support::{World, children, connect, ends_at, hosts, make_paths, soon, wait_children};
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{}/{name}", world.path)).collect()
@@ -354,73 +353,4 @@ async fn three_tasks_of_a_session_take_a_thousand_locks_in_turn() {
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let turns = (0..3).map(|_| async { lock.lock().await?.release().await });
     soon("three turns", try_join_all(turns)).await.expect("its session lives");
-}
-
-#[tokio::test]
-async fn large_request_that_always_closes_the_connection_fails_in_the_end() {
-    let world = World::new().await;
-    let bystander = world.mutex().lock().await.expect("held");
-    // As a server does whose jute.maxbuffer is smaller than the request.
-    let too_large = |request: &Request| request.op == Op::Multi && request.parts.len() > 100;
-    world.proxy.on_request(move |request| if too_large(request) { Verdict::Cut } else { Verdict::Forward });
-    world.proxy.reset();
-    let all: Vec<_> = (0..150).map(|member| format!("{}/{member}", world.path)).collect();
-    let lock = MultiLock::new(&world.session, &all).expect("a lock");
-    let error = soon("an end", lock.lock()).await.expect_err("it is never accepted");
-    assert!(matches!(&error, Error::Client { path, .. } if *path == all[0]), "{error:?}");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
-    let sent = world.proxy.requests().iter().filter(|request| too_large(request)).count();
-    assert!((2..30).contains(&sent), "sent {sent} times");
-    let left: Vec<_> = tree(&world.admin, &world.path).await.into_iter().collect();
-    assert_eq!(left, bystander.nodes(), "nothing was created");
-    bystander.release().await.expect("its session lives");
-    world.proxy.on_request(|_| Verdict::Forward);
-    let guard = soon("all", lock.lock()).await.expect("held, on servers that accept it");
-    guard.release().await.expect("released");
-    for path in &all {
-        wait_children(&world.admin, path, 0).await;
-    }
-}
-
-#[tokio::test]
-async fn lost_connection_under_many_listings_costs_one_pause() {
-    const MANY: usize = 1_000;
-    /// What the library waits for after a lost request.
-    const PAUSE: Duration = Duration::from_millis(20);
-    let world = World::new().await;
-    let all: Vec<_> = (0..MANY).map(|member| format!("{}/{member}", world.path)).collect();
-    let other = connect(&hosts()).await;
-    let ahead = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
-    let lock = MultiLock::new(&world.session, &all).expect("a lock");
-    let waiting = tokio::spawn(async move { lock.lock().await });
-    let watching = |request: &Request| request.watch && request.answer.is_some();
-    soon("a watch", world.proxy.wait_for(watching)).await;
-    world.proxy.reset();
-    let listing = |request: &Request| request.op == Op::GetChildren2 && !request.watch;
-    world.proxy.on_request(move |request| if listing(request) { Verdict::Hold } else { Verdict::Forward });
-    ahead.release().await.expect("released");
-    let listings = |requests: &[Request]| requests.iter().filter(|request| listing(request)).count();
-    soon("listings", world.proxy.wait_until(|requests| listings(requests) >= MANY)).await;
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.reset();
-    world.proxy.cut_now();
-    world.proxy.heal();
-    let client = world.session.client().expect("a client");
-    soon("another connection", async { while client.check_stat("/").await.is_err() {} }).await;
-    // Pauses are timers, too, so on a busy machine they are as late as these.
-    let mut pauses = 0;
-    let mut beat = interval(PAUSE);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let again = soon("the listings again", world.proxy.wait_for(listing));
-    tokio::pin!(again);
-    loop {
-        tokio::select! {
-            biased;
-            _ = &mut again => break,
-            _ = beat.tick() => pauses += 1,
-        }
-    }
-    assert!(pauses < MANY / 4, "{pauses} pauses for {MANY} listings");
-    let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
-    guard.release().await.expect("released");
 }

@@ -1,7 +1,7 @@
 //! Servers with a property that the simulation does not have.
 
 use testbed::Server;
-use zookeeper_recipes::{Error, HoldState, Options, Semaphore};
+use zookeeper_recipes::{Error, Options};
 
 use crate::family::FAMILY;
 use crate::support::{TIMEOUT, World, soon, wait_children};
@@ -31,20 +31,4 @@ async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
     assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
     guard.release().await.expect("released");
     wait_children(&world.admin, &world.path, 0).await;
-}
-
-/// It is far smaller than what other servers refuse, and the session has created nodes before.
-#[tokio::test]
-async fn permits_in_a_request_that_the_server_finds_too_large_fail_in_the_end() {
-    let server = Server::builder().property("jute.maxbuffer", "4096").start().await.expect("a server");
-    let world = World::at(&server.hosts(), TIMEOUT).await;
-    let bystander = world.mutex().lock().await.expect("held");
-    let semaphore = Semaphore::new(&world.session, &format!("{}-permits", world.path), 40).expect("a semaphore");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    let error = soon("an end", semaphore.acquire_many(40)).await.expect_err("it is never accepted");
-    assert!(matches!(error, Error::Client { .. }), "{error:?}");
-    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
-    assert!(!matches!(bystander.state(), HoldState::Lost(_)), "its session goes on");
-    soon("a permit", semaphore.acquire()).await.expect("held").release().await.expect("released");
-    bystander.release().await.expect("still held");
 }

@@ -165,7 +165,6 @@ variants!(Outcome {
     UnknownError;
     NoWatchRoom;
     Unknown;
-    LostByCreate;
 });
 
 variants!(Watch {

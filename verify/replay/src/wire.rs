@@ -226,13 +226,13 @@ fn find<'a>(
 }
 
 fn is_known(outcome: &Outcome) -> bool {
-    !matches!(outcome, Outcome::Unknown | Outcome::LostByCreate)
+    *outcome != Outcome::Unknown
 }
 
 /// Whether a request need not be on the wire: it was lost with its connection, or the driver answers it by itself.
 fn may_be_missing(asked: &Asked) -> bool {
     match (&asked.ask, &asked.outcome) {
-        (_, None | Some(Outcome::Unknown | Outcome::LostByCreate)) => true,
+        (_, None | Some(Outcome::Unknown)) => true,
         (Ask::Watch { .. }, Some(outcome)) => {
             matches!(outcome, Outcome::NoNode | Outcome::NoWatchRoom | Outcome::Refused)
         }
@@ -254,7 +254,7 @@ fn answered(
     let was_read = answer.at < read;
     let is_right = match &asked.outcome {
         None => !was_read || clock.between(answer.at, end) < LATEST,
-        Some(Outcome::Unknown | Outcome::LostByCreate) => !(was_read && is_one_request && answer.is_done()),
+        Some(Outcome::Unknown) => !(was_read && is_one_request && answer.is_done()),
         Some(_) if !is_one_request => true,
         Some(Outcome::Done | Outcome::Names { .. } | Outcome::Stat { .. } | Outcome::Exists) => answer.is_done(),
         Some(Outcome::NoNode) => answer.has(NO_NODE) || matches!(asked.ask, Ask::Watch { .. }),
