@@ -20,6 +20,7 @@ guides! {
     what_can_go_wrong: "../docs/what-can-go-wrong.md",
     fencing: "../docs/fencing.md",
     operating: "../docs/operating.md",
+    monitoring: "../docs/monitoring.md",
     incidents: "../docs/incidents.md",
     limits: "../docs/limits.md",
     acls: "../docs/acls.md",

@@ -354,6 +354,9 @@ impl Hold {
     /// same, unless you have called [`Session::client`](crate::Session::client). It then returns [`Error::SessionKept`],
     /// because it cannot tell the guard's client from yours.
     ///
+    /// The transaction checks that a node of the name exists. So it also succeeds if a client with DELETE and CREATE on the lock path, which is
+    /// not a contender, has replaced the node, until the servers report the deletion.
+    ///
     /// # Errors
     ///
     /// The [`Loss`], if the lock is lost already.

@@ -23,17 +23,23 @@ const MAX_SLOT_BYTES: usize = 1024;
 /// Longer pauses are no pauses, and their end may be no time.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// A later slot that has been on record for longer does not come from a fire that was late.
+const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
+
 /// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a
 /// nightly report and a monthly bill.
 ///
 /// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has the
 /// last slot that was run. It is written only while the job's lock is held. One machine therefore runs a slot, at most once
-/// or at least once, [as you choose](JobRecord). The clocks of the machines may differ by any amount, because they are not
-/// compared.
+/// or at least once, [as you choose](JobRecord).
 ///
 /// Slots are run in ascending order. Once a later slot is on record, an earlier one is not run any more, whether it ever was
 /// or not. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
 /// they came, and not in that of their slots. An earlier slot behind a later one in the queue is therefore not run.
+///
+/// The clocks of the machines are not compared. A machine whose clock is far ahead, and whose slots are times of that clock, therefore
+/// stops the job on all machines until that time. A fire that is superseded by a record older than an hour logs a warning.
+/// [Incidents](crate::guide::incidents#a-job-fails-or-does-not-run) has how to correct the record.
 ///
 /// A fire in an outage waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, or for one session timeout
 /// without it. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for it.
@@ -299,7 +305,8 @@ impl Job {
     }
 
     /// Sets the time for which a fire waits for the servers and for another machine that runs the job. It takes over if
-    /// that machine dies.
+    /// that machine dies. Give it the period of the job: a fire then waits for a run that takes long, and ends
+    /// before the next one.
     ///
     /// After the limit the result is [`Error::Unavailable`], or [`Running`](JobOutcome::Running) if the fire was in the
     /// queue. The name of the machine that runs the job is read then, which takes at most one session timeout more. The
@@ -363,7 +370,19 @@ impl Job {
         R: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let ended = self.run_once(&slot.into(), work).await;
+        let slot = slot.into();
+        let ended = self.run_once(&slot, work).await;
+        if let Ok(JobOutcome::Superseded { last, by, at }) = &ended
+            && at.elapsed().is_ok_and(|age| age > LONG_ON_RECORD)
+        {
+            tracing::warn!(
+                path = self.record_path,
+                %slot,
+                %last,
+                by,
+                "job is not run: a later slot was recorded more than an hour ago"
+            );
+        }
         telemetry::job_ended(self.mutex.path(), ended.as_ref().ok().map(JobOutcome::as_str));
         ended
     }

@@ -27,7 +27,7 @@
 //! without such a function. It is not the path, because each path would make time series of its own. `request` is `create`,
 //! `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`,
 //! `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The guide
-//! [operating](crate::guide::operating#monitoring) explains the metrics, and has alerts.
+//! [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
 //!
 //! [`TRUST`] has the value of the session that reported last. [`CONNECTED`] and [`CLEANUP`] add up all sessions of the
 //! process. While no lock is held, nothing has to be trusted, and [`TRUST`] keeps its last value.

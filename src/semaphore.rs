@@ -25,6 +25,9 @@ use crate::session::Session;
 /// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore and a
 /// [`Mutex`](crate::Mutex), or another lock, at one path do not see each other: both are granted at the same time.
 ///
+/// A permit is free as soon as its guard is dropped, also if a call to the limited service is under way. Where that service counts such calls,
+/// make them in a task of its own, which owns the permit.
+///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time do not order their holders.
 ///
 /// # Cancel safety

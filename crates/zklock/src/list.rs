@@ -9,6 +9,7 @@ use crate::cli::List;
 use crate::connect::{close, connect};
 use crate::connections::{Connections, Found};
 use crate::exit::Failure;
+use crate::json;
 use crate::kazoo;
 use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, is_sequential, plain, span, utc};
@@ -41,9 +42,8 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let kazoo = kazoo::warning(&list.path, entries.iter().map(|entry| entry.node.as_str()));
     let mut out = io::stdout().lock();
     if list.json {
-        let all: Vec<_> = entries.iter().map(|entry| to_json(entry, &connections, kazoo.as_deref())).collect();
-        serde_json::to_writer_pretty(&mut out, &all).map_err(io::Error::from)?;
-        writeln!(out)?;
+        let all = entries.iter().map(|entry| to_json(entry, &connections, kazoo.as_deref())).collect();
+        json::print(&mut out, &all)?;
     } else if let Some(first) = below.first() {
         report(format_args!(
             "nobody holds or waits for {}; below it: {}, such as {}",

@@ -12,6 +12,7 @@ use zookeeper_recipes::{Error, Session};
 use crate::cli::{Ls, Order};
 use crate::connect::{close, connect};
 use crate::exit::{Failure, NO_PERMISSION, USAGE};
+use crate::json;
 use crate::list::aligned;
 use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, is_sequential, plain, span};
@@ -74,9 +75,7 @@ pub(crate) async fn ls(given: &Ls) -> Result<u8, Failure> {
     }
     let mut out = io::stdout().lock();
     if given.json {
-        serde_json::to_writer_pretty(&mut out, &locks.iter().map(Lock::to_json).collect::<Vec<_>>())
-            .map_err(io::Error::from)?;
-        writeln!(out)?;
+        json::print(&mut out, &locks.iter().map(Lock::to_json).collect())?;
     } else if locks.is_empty() {
         let found = given.search.as_ref().map_or(String::new(), |text| format!(" with {:?}", plain(text, 80)));
         report(format_args!("nobody holds or waits for a lock{found} below {}", given.parent));

@@ -15,6 +15,7 @@ mod generate;
 mod group;
 mod hold;
 mod input;
+mod json;
 mod kazoo;
 mod line;
 mod list;

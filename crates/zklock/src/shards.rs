@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::Shards;
 use crate::connect::{close, connect};
 use crate::exit::{Failure, USAGE};
+use crate::json;
 use crate::list::aligned;
 use crate::messages::{count, report};
 use crate::queue::{plain, span, utc};
@@ -36,8 +37,7 @@ pub(crate) async fn shards(given: &Shards) -> Result<u8, Failure> {
     close(&session).await;
     let mut out = io::stdout().lock();
     if given.json {
-        serde_json::to_writer_pretty(&mut out, &to_json(path, &group)).map_err(io::Error::from)?;
-        writeln!(out)?;
+        json::print(&mut out, &to_json(path, &group))?;
     } else {
         let shown =
             group.shards.iter().filter(|shard| given.all || shard.state != State::Owned || shard.pinned.is_some());

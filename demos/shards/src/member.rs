@@ -1,4 +1,4 @@
-//! A process of the service: it serves the shards that it owns. This is the part to copy.
+//! A process of the service: it serves the shards that it owns.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -12,7 +12,11 @@ use zookeeper_recipes::{
     Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session, SessionState,
 };
 
+#[cfg(virtual_time)]
+use crate::support::pass;
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, remove_path, soon, wait_children};
+#[cfg(virtual_time)]
+use crate::warnings::Warnings;
 
 fn job(session: &Session, path: &str, name: &str) -> Job {
     Job::with_options(session, path, Options::new().with_identifier(name)).expect("a job")
@@ -80,6 +84,27 @@ async fn slot_that_a_later_one_overtook_is_not_reported_as_run() {
     let last = job.last().await.expect("read").expect("a record");
     assert_eq!((last.slot.as_str(), last.by.as_str()), (JobSlot::from(5).as_str(), "one"));
     assert_eq!(outcome, JobOutcome::Superseded { last: last.slot, by: last.by, at: last.at });
+}
+
+/// Each slot is earlier than one that a machine with a clock far ahead has recorded. A late fire alone is no such case.
+#[cfg(virtual_time)]
+#[tokio::test]
+async fn slots_that_an_old_record_supersedes_are_logged() {
+    let warnings = Warnings::new();
+    let _listening = warnings.listen();
+    let world = World::new().await;
+    let job = job_of(&world);
+    assert_eq!(run(&job, "2036-11-22").await, JobOutcome::Ran(7));
+    assert!(matches!(run(&job, "2026-11-22").await, JobOutcome::Superseded { .. }));
+    assert_eq!(warnings.with("later slot"), [""; 0], "it may be late");
+    pass(Duration::from_secs(4000)).await;
+    assert!(matches!(run(&job, "2026-11-23").await, JobOutcome::Superseded { .. }));
+    let logged = warnings.with("later slot");
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(
+        ["2026-11-23", "last=2036-11-22", "by=\"one\""].iter().all(|part| logged[0].contains(part)),
+        "{logged:?}"
+    );
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::doctor::reason::Reason;
 use crate::exit::NO_LOCK_IN_A_LOCAL_SESSION;
 
 /// The ids of findings that are not a [`Fault`]. They stay the same from version to version: scripts ignore findings by them.
-const IDS: [&str; 35] = [
+const IDS: [&str; 36] = [
     "different-limits",
     "different-versions",
     "even-servers",
@@ -42,6 +42,7 @@ const IDS: [&str; 35] = [
     "session-shortened",
     "short-session",
     "silent",
+    "silent-leader",
     "slow-writes",
     "tls",
     "tokens-fell",
@@ -120,6 +121,7 @@ pub(crate) fn of_hosts(hosts: &[Host], asked: Duration) -> Vec<Finding> {
     }));
     findings.extend(ensemble(hosts, &seen));
     findings.extend(same(&seen, |host, seen| timeouts(host, seen, asked)));
+    findings.extend(same(&seen, |host, seen| silent_leader(host, seen.granted)));
     findings.extend(same(&seen, latency));
     findings.extend(same(&seen, |host, _| version(host)));
     findings.extend(same(&seen, |host, _| fsyncs(host)));
@@ -241,6 +243,26 @@ fn timeouts(host: &Host, seen: &Seen, asked: Duration) -> Vec<Finding> {
         findings.push(Finding::fix("short-session", text));
     }
     findings
+}
+
+/// A leader that is cut off silently is given up after `syncLimit` ticks, and a hold survives 0.38 of its session timeout.
+fn silent_leader(host: &Host, granted: Duration) -> Vec<Finding> {
+    let (Some(tick), Some(ticks)) = (host.words.tick, host.words.sync_limit) else { return Vec::new() };
+    let (patience, most) = (tick * ticks, granted * 38 / 100);
+    if patience <= most {
+        return Vec::new();
+    }
+    // Pings come twice a tick. A limit of one tick would take a late one for silence.
+    let change = match most.as_millis() / tick.as_millis().max(1) {
+        0 | 1 => format!("set syncLimit=2 and tickTime={}", most.as_millis() / 2),
+        fewer => format!("set syncLimit={fewer}"),
+    };
+    let longer = (patience.as_secs_f64() / 0.38).ceil();
+    let text = format!(
+        "a leader that is cut off silently is given up after syncLimit × tickTime = {ticks} × {tick:?} = {patience:?}, and \
+         holds of sessions of {granted:?} survive {most:?} of that: {change}, or raise --session to {longer}s"
+    );
+    vec![Finding::note("silent-leader", text)]
 }
 
 /// Trust in a session lapses if a write takes longer than a sixth of its timeout.
@@ -425,6 +447,35 @@ mod tests {
         let found = found(&hosts);
         assert!(found[0].contains("no majority: 3 servers run, and do not reach each other"), "{found:?}");
         assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn ensemble_that_gives_up_a_silent_leader_too_late_is_noted() {
+        let of = |tick: u64, sync_limit, granted: u64| {
+            let words = Words { tick: Some(Duration::from_millis(tick)), sync_limit, ..Words::default() };
+            let host = Host { name: "a".to_owned(), words, seen: Err(Reason::Refused) };
+            silent_leader(&host, Duration::from_secs(granted)).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        // ZooKeeper's defaults.
+        let found = of(2000, Some(5), 10);
+        assert_eq!(
+            found,
+            [
+                "note  a leader that is cut off silently is given up after syncLimit × tickTime = 5 × 2s = 10s, and \
+                 holds of sessions of 10s survive 3.8s of that: set syncLimit=2 and tickTime=1900, or raise --session \
+                 to 27s [silent-leader]"
+            ]
+        );
+        // A limit of two ticks or more leaves room for a ping that comes late.
+        let found = of(500, Some(20), 10);
+        assert!(
+            found[0].contains("= 20 × 500ms = 10s") && found[0].contains(": set syncLimit=7, or"),
+            "{found:?}"
+        );
+        assert_eq!(of(2000, Some(5), 27), [""; 0]);
+        assert_eq!(of(500, Some(7), 10), [""; 0]);
+        // One server has no leader.
+        assert_eq!(of(2000, None, 10), [""; 0]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::cli::Doctor;
 use crate::doctor::findings::{Finding, Level};
 use crate::doctor::host::{Host, Latency};
 use crate::exit::Failure;
+use crate::json;
 use crate::messages::count;
 use crate::queue::plain;
 
@@ -60,9 +61,7 @@ impl Report {
         ignored.dedup();
         let mut out = io::stdout().lock();
         if given.json {
-            serde_json::to_writer_pretty(&mut out, &self.to_json(given, &shown, &ignored))
-                .map_err(io::Error::from)?;
-            writeln!(out)?;
+            json::print(&mut out, &self.to_json(given, &shown, &ignored))?;
         } else {
             out.write_all(self.to_text(given, &shown, &ignored).as_bytes())?;
         }

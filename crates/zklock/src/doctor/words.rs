@@ -21,6 +21,8 @@ pub(crate) struct Words {
     pub(crate) mode: Option<String>,
     /// From `conf`.
     pub(crate) tick: Option<Duration>,
+    /// From `conf` of a server in an ensemble: the ticks after which a silent leader or follower is given up.
+    pub(crate) sync_limit: Option<u32>,
     /// Whether `mntr` is answered, from which the rest is.
     pub(crate) reports_numbers: bool,
     /// Of a leader: followers that are in step.
@@ -56,6 +58,7 @@ impl Words {
         words.is_answered = words.is_idle || words.mode.is_some() || !words.forbidden.is_empty();
         let conf = fields(&conf, "=");
         words.tick = conf.get("tickTime").and_then(|tick| tick.parse().ok()).map(Duration::from_millis);
+        words.sync_limit = conf.get("syncLimit").and_then(|ticks| ticks.parse().ok());
         let mntr = fields(&mntr, "\t");
         words.reports_numbers = !mntr.is_empty();
         words.synced_followers = mntr.get("zk_synced_followers").and_then(|count| count.parse().ok());

@@ -11,6 +11,7 @@ use zookeeper_shards::Rules;
 use crate::cli::{Connection, EndOfChange, ShardsChange};
 use crate::connect::{close, connect, has_identity};
 use crate::exit::{Failure, NO, OTHER, USAGE};
+use crate::json;
 use crate::messages::report;
 use crate::queue::plain;
 use crate::shards::group::{Member, members, plan_node, read, reason};
@@ -44,8 +45,7 @@ pub(crate) async fn change(change: &ShardsChange) -> Result<u8, Failure> {
     let mut out = io::stdout().lock();
     if end.json {
         let answer = json!({ "changed": ended.is_changed, "plan_version": ended.version, "warnings": warnings });
-        serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::from)?;
-        writeln!(out)?;
+        json::print(&mut out, &answer)?;
     } else if ended.is_changed {
         writeln!(out, "{}", done(change))?;
     }

@@ -239,6 +239,7 @@ async fn all_hosts_are_examined_at_once() {
     assert_eq!(code(&done), Some(1), "{report}");
     let reason = format!("fix   {}: accepts connections, and answers nothing", ensemble.server(silent).hosts());
     assert!(report.contains(&reason), "{report}");
+    assert!(report.contains("syncLimit × tickTime = 20 × 200ms = 4s"), "{report}");
     assert!(took < Duration::from_secs(20), "{took:?}: {report}");
 }
 

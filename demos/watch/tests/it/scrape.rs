@@ -17,7 +17,7 @@ const SHARDS: &str = include_str!("../../../../crates/shards/src/metrics.rs");
 const DASHBOARD: &str = include_str!("../../dashboard.json");
 
 /// Where the alert rules are.
-const OPERATING: &str = include_str!("../../../../docs/operating.md");
+const MONITORING: &str = include_str!("../../../../docs/monitoring.md");
 
 /// Where they send people.
 const INCIDENTS: &str = include_str!("../../../../docs/incidents.md");
@@ -180,7 +180,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
     let counted: BTreeSet<_> = counted.collect();
     assert!(counted.len() >= 5 && counted.is_subset(&requests), "{counted:?} of {requests:?}");
     for request in requests {
-        assert!(OPERATING.contains(&format!("`{request}`")), "docs/operating.md does not explain {request}");
+        assert!(MONITORING.contains(&format!("`{request}`")), "docs/monitoring.md does not explain {request}");
     }
     for (name, kind) in &scrape.types {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
@@ -264,7 +264,7 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
     let world = World::new().await;
     let watch = Watch::start(&world.hosts()).await;
     let scrape = Scrape::of(&watch).await.with_others();
-    let rules = OPERATING.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let rules = MONITORING.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
     // There is no histogram before the first wait.
     let (later, rules): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.contains("_bucket"));
     assert!(rules.len() >= 5, "{rules:?}");
@@ -296,9 +296,9 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
 fn metrics_of_shards_are_explained_and_have_alerts() {
     for (name, (kind, _)) in of_shards() {
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
-        assert!(OPERATING.contains(&format!("\n| `{name}` |")), "docs/operating.md does not explain {name}");
+        assert!(MONITORING.contains(&format!("\n| `{name}` |")), "docs/monitoring.md does not explain {name}");
     }
-    let rules = OPERATING.lines().filter(|line| line.trim().starts_with("expr: ")).collect::<String>();
+    let rules = MONITORING.lines().filter(|line| line.trim().starts_with("expr: ")).collect::<String>();
     for name in
         ["zookeeper_shards_unassigned", "zookeeper_shards_plan_node_refused", "zookeeper_shards_cuts_total"]
     {
@@ -319,7 +319,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
 #[test]
 fn alert_rules_have_a_severity_and_a_section_of_the_incidents() {
     let anchors = anchors(INCIDENTS);
-    let rules: Vec<_> = OPERATING.split("      - alert: ").skip(1).collect();
+    let rules: Vec<_> = MONITORING.split("      - alert: ").skip(1).collect();
     assert!(rules.len() >= 10, "{rules:?}");
     for rule in rules {
         let rule = rule.split("```").next().expect("a rule");
