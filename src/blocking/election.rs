@@ -67,7 +67,7 @@ impl Election {
     ///
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
-        Candidate::start(self.inner.campaigns(), &self.runtime, term)
+        Candidate::start(self.inner.campaigns(), self.inner.pauses(), &self.runtime, term)
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not lead.
