@@ -102,7 +102,7 @@ impl Observer {
     /// session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
     ///
     /// While this is false, a change of the leader is noticed as soon as the servers send the event. The session counts as
-    /// connected until the client gives its connection up: for 0.4 session timeouts if the servers have fallen silent.
+    /// connected until the client gives its connection up: for a fifth of the session timeout if the servers have fallen silent.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         !self.view.stands()
