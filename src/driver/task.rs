@@ -136,7 +136,7 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     if state.machine.is_attached() {
         state.client.clone_from(&client);
     }
-    let is_refused = state.machine.own_listing.is_refused();
+    let is_refused = state.machine.is_listing_refused();
     drop(state);
     let session = client.map(|client| client.session().clone())?;
     let id = session.id();

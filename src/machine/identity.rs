@@ -81,6 +81,11 @@ impl<T: Trust> Machine<T> {
         self.ops.values().any(|acquisition| acquisition.node == Node::There)
     }
 
+    /// Returns whether the server seems to close each connection on which the nodes of the session are listed.
+    pub(crate) fn is_listing_refused(&self) -> bool {
+        self.own_listing.is_refused()
+    }
+
     /// Lists the nodes of this session from time to time, in case that events are lost.
     pub(crate) fn list_own_again(&mut self) {
         if !self.own_listing.is_refused() {
