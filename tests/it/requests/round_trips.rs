@@ -12,8 +12,7 @@ use zookeeper_recipes::{MultiLock, Mutex};
 
 use crate::recipes::*;
 use crate::support::{
-    BRIEF, ROUND_TRIP, TIMEOUT, World, admin_client, at_most, connect, exact_or, hosts, is_keep_alive, locking,
-    make_paths, pass, soon,
+    BRIEF, TIMEOUT, World, admin_client, connect, exact_or, hosts, is_keep_alive, locking, make_paths, pass, soon,
 };
 
 /// Answers are delayed by this, so that each wait for one shows as a round trip of its own. It is much longer than a
