@@ -2,6 +2,7 @@
 
 mod candidate;
 mod observer;
+mod pauses;
 mod term;
 
 use std::future::Future;
@@ -23,7 +24,10 @@ pub use self::term::Term;
 
 pub(crate) use self::candidate::{Campaign, Won};
 #[cfg(feature = "blocking")]
-pub(crate) use self::candidate::{End, Ending, Stage, win};
+pub(crate) use self::candidate::{End, Ending, PANICKED, Stage, rest, win};
+pub(crate) use self::pauses::Pauses;
+#[cfg(feature = "blocking")]
+pub(crate) use self::pauses::TermEnd;
 pub(crate) use self::term::CurrentTerm;
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
@@ -163,11 +167,13 @@ impl Election {
     /// session is closed, drained, or has ended for good. A lost leadership does not end the candidate. A campaign that
     /// fails is logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
     ///
+    /// A term that ends within a second, unless the leadership is lost, and one that panics, are followed by a pause of 1 s, which
+    /// doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. The first is logged as a
+    /// warning, a panic as an error with its text. A term of more than 30 s resets the pause.
+    ///
     /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
     /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost). To
-    /// end in an orderly way, the future awaits [`revoke_requested`](HoldMonitor::revoke_requested). If the future panics,
-    /// the leadership is resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics
-    /// likewise.
+    /// end in an orderly way, the future awaits [`revoke_requested`](HoldMonitor::revoke_requested).
     ///
     /// # Panics
     ///
@@ -193,7 +199,7 @@ impl Election {
         F: FnMut(Term) -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        Candidate::campaigning(self.campaigns(), term)
+        Candidate::campaigning(self.campaigns(), self.pauses(), term)
     }
 
     /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do not
@@ -230,6 +236,11 @@ impl Election {
             };
             won.boxed()
         })
+    }
+
+    /// Returns the pauses of a candidate that runs in the background.
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses::new(&self.lock)
     }
 
     fn leads(current: &CurrentTerm, hold: Hold) -> Leadership {

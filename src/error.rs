@@ -39,7 +39,7 @@ pub enum Error {
     /// known to be contended is `None` instead.
     ///
     /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. With a limit
-    /// under 0.4 session timeouts, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
+    /// under a fifth of the session timeout, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
     /// reason means that your limit was too short.
     #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
@@ -136,7 +136,7 @@ pub enum Unanswered {
     /// The session was connected, but the limit passed before the requests were answered. Allow more time than a few
     /// requests take.
     ///
-    /// A connection counts until the client gives it up, which takes 0.4 session timeouts if the servers fall silent.
+    /// A connection counts until the client gives it up, which takes a fifth of the session timeout if the servers fall silent.
     TimeLimit,
     /// There was no connection to a server when the limit passed. Try again later.
     Servers,

@@ -524,7 +524,7 @@ impl MemberChanges {
     /// the set was not read in the present ZooKeeper session.
     ///
     /// While this is false, a change takes as long to be noticed as the servers take to send an event. A connection counts until the
-    /// client gives it up: one on which the servers have fallen silent does so for 0.4 session timeouts.
+    /// client gives it up: one on which the servers have fallen silent does so for a fifth of the session timeout.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.view.is_stale()

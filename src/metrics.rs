@@ -13,6 +13,7 @@
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | the time from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
+//! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of a [`Candidate`](crate::Candidate) after a term that has failed |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
 //! | [`TRUST`] | gauge | seconds | | how long the session's locks stay trusted if no further answer comes |
 //! | [`CLEANUP`] | gauge | | | leftover nodes whose deletion is not confirmed yet |
@@ -23,7 +24,7 @@
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`,
 //! `cancelled`, or a word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`,
 //! `running`, `too_early`, or `failed` for an error. `cause` is the reason of the [`Loss`]: `expired`, `trust_ended`,
-//! `deleted`, `closed` or `max_hold`. `lock` is the label that the function given to [`label_locks_by`] returns, and empty
+//! `deleted`, `closed` or `max_hold`; of a pause it is `returned`, within a second, or `panicked`. `lock` is the label that the function given to [`label_locks_by`] returns, and empty
 //! without such a function. It is not the path, because each path would make time series of its own. `request` is `create`,
 //! `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`,
 //! `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The guide
@@ -34,7 +35,7 @@
 //!
 //! Install the recorder before you make the first session, because most gauges are reported as changes. When a session is
 //! made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`] are reported as 0. When a lock is made, so are [`WAITING`],
-//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause. When a job is made, so is [`JOBS`]. Prometheus'
+//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause. When a job is made, so is [`JOBS`], and [`PAUSES`] with a candidate. Prometheus'
 //! `increase` therefore sees the first loss.
 //!
 //! # Buckets
@@ -73,6 +74,8 @@ pub const HOLD: &str = "zookeeper_lock_hold_seconds";
 pub const LOSSES: &str = "zookeeper_lock_losses_total";
 /// Fires of jobs, by how they ended.
 pub const JOBS: &str = "zookeeper_job_fires_total";
+/// Pauses of candidates after a term that has failed.
+pub const PAUSES: &str = "zookeeper_candidate_pauses_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
 /// How long the session's locks stay trusted if no further answer comes.
@@ -123,6 +126,7 @@ pub fn describe() {
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
     describe_counter!(LOSSES, "locks that were lost before they were released");
     describe_counter!(JOBS, "fires of jobs, by how they ended");
+    describe_counter!(PAUSES, "pauses of candidates after a term that has failed");
     describe_gauge!(CONNECTED, "sessions that are connected");
     describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
     describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
@@ -165,6 +169,10 @@ pub(crate) fn lock_begins(labels: &Labels) {
 
 pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
     counter!(JOBS, "outcome" => outcome, "lock" => label_of(path)).increment(count);
+}
+
+pub(crate) fn candidate_pauses(path: &str, cause: &'static str, count: u64) {
+    counter!(PAUSES, "cause" => cause, "lock" => label_of(path)).increment(count);
 }
 
 /// Adds to a gauge of the process.

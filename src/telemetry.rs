@@ -181,6 +181,22 @@ pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
     metrics::job_ended(_path, _outcome.unwrap_or(FAILED), 1);
 }
 
+/// The causes in the metrics of a candidate's pause.
+pub(crate) const RETURNED: &str = "returned";
+pub(crate) const PANICKED: &str = "panicked";
+
+/// Reports the metrics of a new candidate as 0.
+pub(crate) fn candidate_begins(_path: &str) {
+    #[cfg(feature = "metrics")]
+    [RETURNED, PANICKED].iter().for_each(|cause| metrics::candidate_pauses(_path, cause, 0));
+}
+
+/// Counts a pause of a candidate after a term that has failed.
+pub(crate) fn candidate_pauses(_path: &str, _cause: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::candidate_pauses(_path, _cause, 1);
+}
+
 /// The outcome in the metrics of a fire that failed.
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";

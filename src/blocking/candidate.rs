@@ -5,15 +5,18 @@
 //!    a stop is noted before it looks for a term.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::blocking::{Runtime, Term};
-use crate::election::{Campaign, End, Ending, Stage, Standing, Won, win};
+use crate::election::{Campaign, End, Ending, PANICKED, Pauses, Stage, Standing, TermEnd, Won, rest, win};
 use crate::error::{Error, Result};
+use crate::hold::HoldState;
 
 /// A candidate of an [`Election`](crate::blocking::Election) that runs on a thread of its own, from
 /// [`Election::run`](crate::blocking::Election::run).
@@ -31,13 +34,14 @@ pub struct Candidate {
 impl Candidate {
     pub(super) fn start(
         campaign: Campaign,
+        pauses: Pauses,
         runtime: &Runtime,
         term: impl FnMut(&Term) + Send + 'static,
     ) -> Result<Self> {
         let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
         let stopping = watch::Sender::new(false);
         let (ending, stopped, runtime) = (Ending(stage.clone()), stopping.subscribe(), runtime.clone());
-        let run = move || run(&ending, &campaign, &runtime, &stopped, term);
+        let run = move || run(&ending, &campaign, pauses, &runtime, &stopped, term);
         let thread =
             thread::Builder::new().name("zookeeper-candidate".to_owned()).spawn(run).map_err(|error| {
                 Error::SessionEnded { reason: format!("the thread of a candidate cannot be started: {error}") }
@@ -70,17 +74,18 @@ impl Candidate {
     /// [`Error::SessionEnded`] if the session has ended, and with it the leadership. That the session was closed is no error.
     /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the candidate ends in the
     /// background then.
-    ///
-    /// # Panics
-    ///
-    /// With the panic of the closure, if there was one. The leadership was resigned then. Further calls panic likewise.
     pub fn stop(&self) -> Result<()> {
         self.ask_to_end();
         refuse_to_block_tasks()?;
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         if let End::Running(thread) = &mut *end {
             let thread = thread.take().expect("a thread is joined once, under the lock");
-            end.note(thread.join());
+            // The drop of the payload may panic in turn.
+            let joined = thread.join().map_err(|payload| {
+                std::mem::forget(payload);
+                PANICKED
+            });
+            end.note(joined);
         }
         end.result()
     }
@@ -109,15 +114,25 @@ impl fmt::Debug for Candidate {
 fn run(
     ending: &Ending,
     campaign: &Campaign,
+    mut pauses: Pauses,
     runtime: &Runtime,
     stopping: &watch::Receiver<bool>,
     mut term: impl FnMut(&Term),
 ) -> Result<()> {
     while let Some(Won { monitor, resign }) = runtime.wait(win(campaign, &ending.0, stopping))? {
+        let began = Instant::now();
+        let mut end = TermEnd::Returned;
         if !*stopping.borrow() {
-            term(&Term::new(monitor, runtime));
+            let given = Term::new(monitor.clone(), runtime);
+            end = match catch_unwind(AssertUnwindSafe(|| term(&given))) {
+                Err(payload) => TermEnd::Panicked(payload),
+                Ok(()) if matches!(monitor.state(), HoldState::Lost(_)) => TermEnd::Lost,
+                Ok(()) => TermEnd::Returned,
+            };
         }
+        let led = began.elapsed();
         runtime.block_on(resign)?;
+        runtime.block_on(rest(&mut pauses, led, end, &ending.0, stopping))?;
     }
     Ok(())
 }

@@ -58,7 +58,8 @@ impl Election {
     ///
     /// It campaigns, calls `term` when it is elected, resigns when that returns, and campaigns again, until it is
     /// [stopped](Candidate::stop) or dropped, or the session is closed, drained, or has ended for good. A campaign that fails
-    /// is logged as a warning and tried again after a pause, of 100 ms at first and 5 s at most.
+    /// is logged as a warning and tried again after a pause, of 100 ms at first and 5 s at most. A term that returns at once, or
+    /// panics, is followed by a pause, as that of [the async `run`](crate::Election::run).
     ///
     /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is true. No
     /// other term of the candidate begins before that.
@@ -67,7 +68,7 @@ impl Election {
     ///
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
-        Candidate::start(self.inner.campaigns(), &self.runtime, term)
+        Candidate::start(self.inner.campaigns(), self.inner.pauses(), &self.runtime, term)
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not lead.

@@ -136,10 +136,18 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     if state.machine.is_attached() {
         state.client.clone_from(&client);
     }
+    let is_refused = state.machine.is_listing_refused();
     drop(state);
     let session = client.map(|client| client.session().clone())?;
     let id = session.id();
-    core.report(move || tracing::warn!(session = %id, "the server has given the connection to another session"));
+    core.report(move || match is_refused {
+        false => tracing::warn!(session = %id, "the server has given the connection to another session"),
+        true => tracing::warn!(
+            session = %id,
+            "the server closes each connection on which it is asked for the nodes of the session (getEphemerals); the locks \
+             of a session last until its first reconnect"
+        ),
+    });
     Some(session)
 }
 

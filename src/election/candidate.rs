@@ -2,15 +2,14 @@
 //!
 //! 1. The standing is computed from the clock when it is asked for. It does not depend on events that the task has yet to
 //!    notice.
-//! 2. The task ends when it is stopped, when its session has ended for good, or with a panic of the term. After any other
-//!    error it tries again.
+//! 2. The task ends when it is stopped, or when its session has ended for good. After any other error, and after a panic of the
+//!    term, it tries again.
 
 use std::fmt;
 use std::future::{Future, pending};
-use std::panic::resume_unwind;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -20,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::driver::Progress;
 use crate::election::Term;
+use crate::election::pauses::{Pauses, TermEnd};
 use crate::error::{Error, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldMonitor, HoldState};
@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Standing {
-    /// The candidate does not lead, and campaigns.
+    /// The candidate does not lead. It campaigns, or pauses after a term that has failed.
     Waiting {
         /// How many candidates were ahead at the last look; `None` while the candidate has no position in the queue, for
         /// example because no server can be reached.
@@ -46,12 +46,11 @@ pub enum Standing {
     /// The candidate is still trusted to lead, but is disconnected. Begin nothing that takes long: it either leads again or
     /// loses the leadership.
     Suspended,
-    /// The candidate has ended: it was stopped, its session has ended, or its term has panicked.
+    /// The candidate has ended: it was stopped, or its session has ended.
     Ended,
 }
 
 /// A candidate of an [`Election`](crate::Election) that runs in the background, returned by
-/// [`Election::run`](crate::Election::run).
 /// [`Election::run`](crate::Election::run).
 ///
 /// Dropping it ends the term at its next `await` and resigns, or withdraws the candidate, in the background.
@@ -87,8 +86,6 @@ pub(crate) enum End<H> {
     /// Not known to have ended: the task or the thread is still to be joined.
     Running(H),
     Ended(Result<()>),
-    /// The term has panicked, and the first call has resumed the panic.
-    Panicked,
 }
 
 /// The stage that a candidate's task is in.
@@ -100,14 +97,14 @@ pub(crate) enum Stage {
 }
 
 impl Candidate {
-    pub(crate) fn campaigning<F, R>(campaign: Campaign, term: F) -> Self
+    pub(crate) fn campaigning<F, R>(campaign: Campaign, pauses: Pauses, term: F) -> Self
     where
         F: FnMut(Term) -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
         let stopping = watch::Sender::new(false);
-        let task = tokio::spawn(run(Ending(stage.clone()), campaign, stopping.subscribe(), term));
+        let task = tokio::spawn(run(Ending(stage.clone()), campaign, pauses, stopping.subscribe(), term));
         Self { stage, stopping, task: task.abort_handle(), end: Mutex::new(End::Running(task)) }
     }
 
@@ -181,10 +178,6 @@ impl Candidate {
     /// [`Error::SessionEnded`] if the session or the runtime of the candidate has ended, and with it the leadership. A
     /// closed session is no error.
     ///
-    /// # Panics
-    ///
-    /// Panics with the panic of the term, if there was one. The leadership was resigned then. Further calls panic likewise.
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -207,39 +200,31 @@ impl Candidate {
         self.wait_for(|standing| standing == Standing::Ended).await;
         let mut end = self.end.lock().await;
         if let End::Running(task) = &mut *end {
-            let joined = match task.await {
-                Ok(ended) => Ok(ended),
-                Err(failed) => match failed.try_into_panic() {
-                    Ok(panic) => Err(panic),
-                    Err(_) => {
-                        Ok(Err(Error::SessionEnded { reason: "the runtime of the candidate is gone".to_owned() }))
-                    }
-                },
-            };
+            let joined = task.await.map_err(|failed| if failed.is_panic() { PANICKED } else { RUNTIME_GONE });
             end.note(joined);
         }
         end.result()
     }
 }
 
+/// Why a candidate has ended whose task did not return.
+pub(crate) const PANICKED: &str = "the candidate has panicked, perhaps in a subscriber of its logs";
+const RUNTIME_GONE: &str = "the runtime of the candidate is gone";
+
 impl<H> End<H> {
-    /// Records how the task or the thread has ended. Resumes its panic, if there was one.
-    pub(crate) fn note(&mut self, joined: thread::Result<Result<()>>) {
-        match joined {
-            Ok(Err(Error::Closed)) => *self = Self::Ended(Ok(())),
-            Ok(ended) => *self = Self::Ended(ended),
-            Err(panic) => {
-                *self = Self::Panicked;
-                resume_unwind(panic)
-            }
-        }
+    /// Records how the task or the thread has ended, or why it did not return.
+    pub(crate) fn note(&mut self, joined: Result<Result<()>, &str>) {
+        *self = Self::Ended(match joined {
+            Ok(Err(Error::Closed)) => Ok(()),
+            Ok(ended) => ended,
+            Err(reason) => Err(Error::SessionEnded { reason: reason.to_owned() }),
+        });
     }
 
     /// Returns the result of a call that stops the candidate, after the end was recorded.
     pub(crate) fn result(&self) -> Result<()> {
         match self {
             Self::Ended(ended) => ended.clone(),
-            Self::Panicked => panic!("the term of the candidate has panicked"),
             Self::Running(_) => unreachable!("its end was noted"),
         }
     }
@@ -317,12 +302,19 @@ impl Won {
 }
 
 /// Campaigns and leads, term after term, until the candidate is stopped or its session is over.
-async fn run<F, R>(ending: Ending, campaign: Campaign, stopping: watch::Receiver<bool>, mut term: F) -> Result<()>
+async fn run<F, R>(
+    ending: Ending,
+    campaign: Campaign,
+    mut pauses: Pauses,
+    stopping: watch::Receiver<bool>,
+    mut term: F,
+) -> Result<()>
 where
     F: FnMut(Term) -> R + Send,
     R: Future<Output = ()> + Send,
 {
     while let Some(Won { monitor, resign }) = win(&campaign, &ending.0, &stopping).await? {
+        let began = Instant::now();
         let resign_wanted = Arc::<Notify>::default();
         let given = Term::new(monitor.clone(), resign_wanted.clone());
         let ask_to_end = async {
@@ -330,18 +322,41 @@ where
             monitor.revoke();
             pending().await
         };
-        // The future of the term is dropped before the leadership is resigned.
-        tokio::select! {
-            biased;
-            () = ask_to_end => {}
-            () = resign_wanted.notified() => {}
-            led = monitor.run_until_lost(term(given)) => if let Err(ended) = led {
-                tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
-            },
-        }
+        // The future of the term is dropped before the leadership is resigned, and within this one: its drop may panic as well.
+        let lead = async {
+            tokio::select! {
+                biased;
+                () = ask_to_end => {}
+                () = resign_wanted.notified() => {}
+                led = monitor.run_until_lost(term(given)) => if let Err(ended) = led {
+                    tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
+                    return TermEnd::Lost;
+                },
+            }
+            TermEnd::Returned
+        };
+        let end = AssertUnwindSafe(lead).catch_unwind().await.unwrap_or_else(TermEnd::Panicked);
+        let led = began.elapsed();
         resign.await;
+        rest(&mut pauses, led, end, &ending.0, &stopping).await;
     }
     Ok(())
+}
+
+/// Pauses after a term that has failed, until the candidate is stopped.
+pub(crate) async fn rest(
+    pauses: &mut Pauses,
+    led: Duration,
+    end: TermEnd,
+    stage: &watch::Sender<Stage>,
+    stopping: &watch::Receiver<bool>,
+) {
+    stage.send_replace(Stage::Campaigning(Arc::default()));
+    tokio::select! {
+        biased;
+        () = asked(stopping.clone()) => {}
+        () = pauses.after(led, end) => {}
+    }
 }
 
 /// Campaigns until it has won, with a pause after each failure. Returns `None` if the candidate is stopped.

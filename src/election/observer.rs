@@ -1,13 +1,18 @@
 //! Owns [`Observer`], which reports leaders without being a candidate.
+//!
+//! A look begins [`TURN`] after the last one at the earliest, so a leader that writes without a pause, or another client that
+//! does so to its node, costs a bounded number of requests.
 
 use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Shared};
 use futures_util::{FutureExt, Stream};
+use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{EventType, OneshotWatcher, SessionId};
 
 use crate::contender::Contender;
@@ -18,10 +23,13 @@ use crate::locked::locked;
 use crate::queue::{NodeName, Queue};
 use crate::session::{Interrupt, Zk, event, found};
 
+/// The shortest time from one look to the next.
+const TURN: Duration = Duration::from_millis(200);
+
 /// An observer of the leaders of an election, returned by [`Election::observe`](crate::Election::observe).
 ///
-/// It reports every leader that stays, across lost connections and sessions. It may miss a leader that resigns before the
-/// observer reads its node.
+/// It reports every leader that stays, across lost connections and sessions. It looks at most five times a second, so it may
+/// miss a leader that resigns before the observer reads its node, and a proclamation that is replaced before.
 ///
 /// It is also a [`Stream`] of the results of [`changed`](Self::changed). The stream ends after an error.
 ///
@@ -51,6 +59,8 @@ struct View {
     /// The leader that was returned last. Inner `None`: there was no leader. Outer `None`: nothing was returned yet.
     last: Mutex<Option<Option<Contender>>>,
     standing: Mutex<Standing>,
+    /// When the next look may begin.
+    turn: Mutex<Option<Instant>>,
 }
 
 /// The watch on the leader that was read last, if it has not fired yet, and the room for it in its session.
@@ -64,7 +74,7 @@ struct Standing {
 
 impl Observer {
     pub(super) fn new(lock: Lock) -> Self {
-        let view = View { lock, last: Mutex::default(), standing: Mutex::default() };
+        let view = View { lock, last: Mutex::default(), standing: Mutex::default(), turn: Mutex::default() };
         Self { view: Arc::new(view), next: Mutex::default(), has_ended: false }
     }
 
@@ -92,7 +102,7 @@ impl Observer {
     /// session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
     ///
     /// While this is false, a change of the leader is noticed as soon as the servers send the event. The session counts as
-    /// connected until the client gives its connection up: for 0.4 session timeouts if the servers have fallen silent.
+    /// connected until the client gives its connection up: for a fifth of the session timeout if the servers have fallen silent.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         !self.view.stands()
@@ -132,6 +142,7 @@ impl View {
         let queue = self.lock.queues.first().expect("an election has a queue");
         let parent = queue.path.as_str();
         loop {
+            self.turn().await;
             let first = queue.first(self.core(), &zk).await?;
             let node = first.as_ref().map_or_else(|| parent.to_owned(), |(name, _)| queue.path.child(name));
             let watches = self.make_room(&zk, parent, &node)?;
@@ -151,6 +162,15 @@ impl View {
                 () = zk.retry_listing(watches) => {}
             }
         }
+    }
+
+    /// Waits until the next look may begin.
+    async fn turn(&self) {
+        let turn = *locked(&self.turn);
+        if let Some(turn) = turn {
+            sleep_until(turn).await;
+        }
+        *locked(&self.turn) = Some(Instant::now() + TURN);
     }
 
     /// Reserves room for a watch on `node`. Returns `false` if the name is too long to be watched.

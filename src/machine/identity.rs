@@ -38,11 +38,24 @@ pub(crate) struct OwnListing {
     pub(crate) lost: u8,
 }
 
-/// The session is given up after this many lost listings in a row: the server seems to close the connection on each.
+/// The session is given up after this many lost listings in a row: the server seems to close the connection on each. The
+/// sessions after it ask only after a reconnect, and are given up with the first that is lost.
 const LOST_LISTINGS: u8 = 11;
 
 /// How many refused watches on our own nodes are retried at a time.
 const MAX_RETRIES: usize = 4;
+
+impl OwnListing {
+    /// Returns whether the server seems to close each connection on which it is asked, and has not answered since.
+    pub(crate) fn is_refused(self) -> bool {
+        self.lost >= LOST_LISTINGS
+    }
+
+    /// Returns what is known of it in the next session.
+    pub(crate) fn in_next_session(self) -> Self {
+        Self { is_asked: false, lost: if self.is_refused() { LOST_LISTINGS } else { 0 } }
+    }
+}
 
 impl<T: Trust> Machine<T> {
     /// Forgets the identity after a reconnect. Lists our own nodes by the first request over the new connection.
@@ -66,6 +79,18 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn has_nodes(&self) -> bool {
         self.ops.values().any(|acquisition| acquisition.node == Node::There)
+    }
+
+    /// Returns whether the server seems to close each connection on which the nodes of the session are listed.
+    pub(crate) fn is_listing_refused(&self) -> bool {
+        self.own_listing.is_refused()
+    }
+
+    /// Lists the nodes of this session from time to time, in case that events are lost.
+    pub(crate) fn list_own_again(&mut self) {
+        if !self.own_listing.is_refused() {
+            self.list_own();
+        }
     }
 
     /// Lists the nodes of this session, unless such a listing is under way.
@@ -94,7 +119,7 @@ impl<T: Trust> Machine<T> {
         if refused.is_empty() {
             return;
         }
-        self.list_own();
+        self.list_own_again();
         self.list_own_soon(now);
         // Retry a few watches at a time, in turn, because the budget or the ACLs may allow them now. Their answers also
         // show revocation requests in the nodes' data.
@@ -124,8 +149,8 @@ impl<T: Trust> Machine<T> {
             // The connection is still up, so the request may have been throttled.
             Outcome::Unknown if !is_stale => self.pause(now),
             Outcome::Unknown => {
-                self.own_listing.lost += 1;
-                if self.own_listing.lost >= LOST_LISTINGS { self.replace(now) } else { self.pause(now) }
+                self.own_listing.lost = self.own_listing.lost.saturating_add(1);
+                if self.own_listing.is_refused() { self.replace(now) } else { self.pause(now) }
             }
             _ if is_stale => self.identify(),
             Outcome::Names { names, .. } => {

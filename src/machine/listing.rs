@@ -283,7 +283,7 @@ impl<T: Trust> Machine<T> {
         self.paths.values_mut().for_each(|state| state.has_no_data = false);
         self.delete_refused();
         if self.has_nodes() {
-            self.list_own();
+            self.list_own_again();
         }
         for (op, acquisition) in self.ops.iter().filter(|(_, acquisition)| acquisition.phase == Phase::Waiting) {
             let waits = |position| {

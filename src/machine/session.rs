@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use crate::machine::acquisition::LOST_CREATES;
 use crate::machine::listing::PAUSE;
 use crate::machine::{
-    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, OwnListing,
-    Path, PathState, Phase, Position, Renewing, Shown, Timer, Trust,
+    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, Path,
+    PathState, Phase, Position, Renewing, Shown, Timer, Trust,
 };
 
 /// Microseconds from a reconnect to the next create of an acquisition whose last creates were lost.
@@ -111,7 +111,8 @@ impl<T: Trust> Machine<T> {
     /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
     /// requests and watches of the old session.
     pub(crate) fn expired(&mut self, now: Moment) {
-        (self.is_up, self.renewing, self.own_listing) = (false, Renewing::default(), OwnListing::default());
+        (self.is_up, self.renewing) = (false, Renewing::default());
+        self.own_listing = self.own_listing.in_next_session();
         self.deletes.clear();
         self.refused.clear();
         self.paths.clear();

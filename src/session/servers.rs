@@ -519,7 +519,13 @@ impl Servers {
 
     async fn connect_once(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let began = now();
-        let client = match target.connect(None).await {
+        let mut connected = target.connect(None).await;
+        if let Ok(client) = &connected
+            && let Some(granted) = target.with_granted(client)
+        {
+            connected = granted.connect(None).await;
+        }
+        let client = match connected {
             Ok(client) => client,
             Err(ZkError::BadArguments(reason)) => {
                 let reason = format!("{:?}: {reason}; {}", target.hosts, hosts::FORM);
@@ -719,7 +725,11 @@ impl Target {
 
     /// Connects with a new session, or resumes an old one.
     async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, ZkError> {
-        let mut connector = self.connector.clone().with_session_timeout(self.session_timeout);
+        let mut connector = self
+            .connector
+            .clone()
+            .with_session_timeout(self.session_timeout)
+            .with_connection_timeout(Times::of(self.session_timeout).silence());
         if let Some(old) = old {
             connector = connector.with_session(old.clone()).with_fail_eagerly();
         }
@@ -728,6 +738,15 @@ impl Target {
         }
         let hosts = addresses::expand(&self.hosts, Times::of(self.session_timeout).host()).await;
         connector.connect(&hosts).await
+    }
+
+    /// Returns the servers with the session timeout that they have granted to `client`, if that is another one. The client does
+    /// not adapt the time for which a host may be silent, and with it the time between its pings, on which
+    /// trust in a single write depends.
+    fn with_granted(&self, client: &Client) -> Option<Self> {
+        let granted = client.session_timeout();
+        (granted.as_millis() != self.session_timeout.as_millis())
+            .then(|| Self { session_timeout: granted, ..self.clone() })
     }
 
     /// Makes sure that the chroot exists, and creates it if `acls` are given. Returns `false` if the session ended first.

@@ -16,6 +16,13 @@ impl Times {
         self.0 / 3
     }
 
+    /// How long a host may be silent before the client tries the next: when it connects, and later. By default it is 0.4 *T*,
+    /// longer than a hold is trusted for, so one host that accepts connections and does not answer cost holds.
+    /// Not shorter: locks are granted by servers whose answers are up to *T*/6 late.
+    pub(crate) fn silence(self) -> Duration {
+        self.0 / 5
+    }
+
     /// How long to try a host to find out why it does not answer.
     pub(crate) fn host(self) -> Duration {
         self.0 / 8

@@ -17,7 +17,7 @@ const FILE: &str = "NAMES_HOSTS_FILE";
 /// Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client waits two fifths of it for a session from a silent address, when the session begins and when its server moves. Trust
+/// The client waits a fifth of it for a session from a silent address, when the session begins and when its server moves. Trust
 /// in the lock has to outlast that on a busy machine.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(12);
 

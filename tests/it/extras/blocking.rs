@@ -590,18 +590,21 @@ fn candidate_loses_its_leadership_and_leads_again() {
 }
 
 #[test]
-fn panic_of_a_term_resigns_and_reaches_its_stop() {
+fn candidate_goes_on_after_a_panic_of_its_closure() {
     let threads = Threads::new();
     let election = threads.election(&threads.session(), "candidate");
     let (send, began) = mpsc::channel();
-    let fails = move |_: &Term| {
-        let _ = send.send(());
-        panic!("a fault")
-    };
-    let candidate = election.run(fails).expect("a thread");
-    assert_eq!(began.recv_timeout(PATIENCE), Ok(()));
-    let stopped = start(move || catch_unwind(AssertUnwindSafe(|| candidate.stop())));
-    let panic = stopped.done("the stop").expect_err("the panic");
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a fault"));
+    let mut terms = 0;
+    let candidate = election.run(move |term: &Term| {
+        terms += 1;
+        let _ = send.send(terms);
+        assert!(terms > 1, "a fault");
+        assert!(term.wait_over_for(PATIENCE).expect("a thread"));
+    });
+    let candidate = candidate.expect("a thread");
+    for term in 1..=2 {
+        assert_eq!(began.recv_timeout(PATIENCE), Ok(term));
+    }
+    start(move || candidate.stop()).done("the stop").expect("stopped");
     threads.wait_children(0);
 }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::poll;
 use testbed::frames::{Kind, Op};
@@ -13,7 +13,8 @@ use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{BRIEF, World, connect, hosts, locking, soon, until};
+use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
+use crate::warnings::Warnings;
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
@@ -103,6 +104,38 @@ async fn session_ends_where_the_server_closes_the_connection_on_the_question_who
     world.proxy.on_request(|_| Verdict::Forward);
     let next = soon("the next lock", world.mutex().lock()).await.expect("held");
     next.release().await.expect("released");
+}
+
+/// As ClickHouse Keeper does. The first session finds it out at its fallback poll; the later ones do not ask then.
+#[cfg(feature = "scenes")]
+#[tokio::test]
+async fn holds_last_until_a_reconnect_where_the_server_knows_neither_old_sessions_nor_the_question() {
+    let (world, warnings) = (World::brief().await, Warnings::new());
+    let _listens = warnings.listen();
+    world.proxy.forget_sessions();
+    world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Cut } else { Verdict::Forward });
+    let guard = world.mutex().lock().await.expect("held");
+    soon("the loss", guard.lost()).await;
+    let guard = soon("the next lock", world.mutex().lock()).await.expect("held");
+    world.proxy.reset();
+    pass(Duration::from_secs(120)).await;
+    assert_eq!((guard.state(), world.count(Op::GetEphemerals)), (HoldState::Held, 0));
+    world.proxy.cut_now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert_eq!(world.count(Op::GetEphemerals), 1);
+    until("a warning", || {
+        warnings.count("the server closes each connection on which it is asked for the nodes") == 2
+    })
+    .await;
+    // A server that answers is asked as before.
+    world.proxy.on_request(|_| Verdict::Forward);
+    let guard = soon("the next lock", world.mutex().lock()).await.expect("held");
+    world.proxy.cut_now();
+    soon("the loss", guard.lost()).await;
+    let guard = soon("the next lock", world.mutex().lock()).await.expect("held");
+    world.proxy.reset();
+    pass(Duration::from_secs(60)).await;
+    assert!(guard.state() == HoldState::Held && world.count(Op::GetEphemerals) >= 1);
 }
 
 /// A session without a node, which is asked nothing.

@@ -1,7 +1,7 @@
 //! Candidates that run in the background: their standing, their end, and what they survive.
 
-use std::future::pending;
-use std::panic::AssertUnwindSafe;
+use std::future::{pending, ready};
+use std::panic::panic_any;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use testbed::frames::Op;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, polled, remove_path, soon};
+use crate::support::{
+    BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, polled, remove_path, soon, until,
+};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -167,16 +170,108 @@ async fn campaign_that_fails_at_once_is_tried_again_after_a_pause() {
     candidate.stop().await.expect("resigned");
 }
 
+/// A candidate whose terms do this, and the moments at which they begin.
+fn failing(
+    world: &World,
+    mut fail: impl FnMut() + Send + 'static,
+) -> (Candidate, UnboundedReceiver<Instant>, Warnings, DefaultGuard) {
+    let (warnings, (send, begun)) = (Warnings::new(), unbounded_channel());
+    let listens = warnings.listen();
+    let candidate = election(&world.session, &world.path).run(move |_| {
+        let _ = send.send(Instant::now());
+        fail();
+        ready(())
+    });
+    (candidate, begun, warnings, listens)
+}
+
+#[cfg(feature = "scenes")]
 #[tokio::test]
-async fn panic_of_a_term_ends_the_candidate_and_its_leadership() {
+async fn terms_that_return_at_once_are_followed_by_pauses_that_grow() {
     let world = World::new().await;
-    let candidate = election(&world.session, &world.path).run(|_| async { panic!("a mistake") });
-    stands(&candidate, |standing| standing == Standing::Ended).await;
+    let (candidate, mut begun, warnings, _listens) = failing(&world, || {});
+    let first = soon("a term", begun.recv()).await.expect("leads");
+    pass(Duration::from_millis(500)).await;
+    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+    assert_eq!(world.children().await, [""; 0], "it is not in the queue during the pause");
+    pass(Duration::from_secs(99)).await;
+    let mut terms = vec![first];
+    while let Ok(term) = begun.try_recv() {
+        terms.push(term);
+    }
+    let pauses: Vec<_> = terms.windows(2).map(|two| two[1].duration_since(two[0]).as_secs()).collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30], "{} terms", terms.len());
+    assert_eq!(warnings.count("the term of a candidate has ended at once"), terms.len());
+    soon("the end", candidate.stop()).await.expect("stopped in a pause");
+}
+
+#[tokio::test]
+async fn candidates_go_on_after_panics_of_their_terms() {
+    /// A payload that panics in turn, and one with a text that is made.
+    struct Malicious;
+    impl Drop for Malicious {
+        fn drop(&mut self) {
+            panic!("on drop");
+        }
+    }
+    let world = World::new().await;
+    let mut terms = 0;
+    let (candidate, mut begun, warnings, _listens) = failing(&world, move || {
+        terms += 1;
+        match terms {
+            1 => panic!("a mistake"),
+            2 => panic_any(Malicious),
+            _ => panic!("mistake {terms}"),
+        }
+    });
+    for _ in 0..3 {
+        soon("a term", begun.recv()).await.expect("leads");
+    }
+    until("the third panic", || warnings.count("the term of a candidate has panicked") == 3).await;
+    assert_eq!((warnings.count("a mistake"), warnings.count("mistake 3")), (1, 1));
+    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
     world.wait_empty().await;
-    let stopped = AssertUnwindSafe(candidate.stop()).catch_unwind().await;
-    assert_eq!(stopped.expect_err("the panic of the term").downcast_ref(), Some(&"a mistake"));
-    let again = AssertUnwindSafe(candidate.stop()).catch_unwind().await;
-    assert_eq!(again.expect_err("a panic").downcast_ref(), Some(&"the term of the candidate has panicked"));
+    soon("the end", candidate.stop()).await.expect("stopped in a pause");
+}
+
+#[tokio::test]
+async fn future_of_a_term_that_panics_when_it_is_dropped_ends_no_candidate() {
+    struct Fragile;
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            panic!("on drop");
+        }
+    }
+    let world = World::new().await;
+    let (send, mut receive) = unbounded_channel();
+    let candidate = election(&world.session, &world.path).run(move |term| {
+        let _ = send.send(term);
+        async {
+            let _fragile = Fragile;
+            pending().await
+        }
+    });
+    for _ in 0..2 {
+        soon("a term", receive.recv()).await.expect("leads").resign();
+    }
+    drop(candidate);
+    world.wait_empty().await;
+}
+
+#[cfg(feature = "scenes")]
+#[tokio::test]
+async fn candidate_that_pauses_ends_with_its_session() {
+    let world = World::new().await;
+    let (candidate, mut begun, _warnings, _listens) = failing(&world, || panic!("a mistake"));
+    for _ in 0..5 {
+        soon("a term", begun.recv()).await.expect("leads");
+    }
+    stands(&candidate, |standing| matches!(standing, Standing::Waiting { .. })).await;
+    let began = Instant::now();
+    world.session.close().await.expect("closed");
+    stands(&candidate, |standing| standing == Standing::Ended).await;
+    // The pause is of 16 s.
+    assert!(began.elapsed() < at_most(Duration::from_secs(1)), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

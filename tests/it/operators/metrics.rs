@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use testbed::{Server, free_port};
-use zookeeper_recipes::{Error, Job, Loss, Mutex, RwLock, Session, metrics as names};
+use zookeeper_recipes::{Election, Error, Job, Loss, Mutex, RwLock, Session, metrics as names};
 
 use crate::support::{BRIEF, World, connect_for, soon, until};
 
@@ -180,4 +180,25 @@ async fn fires_of_jobs_are_counted_by_their_outcome() {
     let failed = job.run(7_u64, async |_| Err::<(), _>(Error::from(Loss::Deleted))).await;
     assert!(matches!(failed, Err(Error::Lost(Loss::Deleted))), "{failed:?}");
     assert_eq!(numbers.of(names::JOBS, "outcome=failed"), 1.0);
+}
+
+#[tokio::test]
+async fn pauses_of_candidates_are_counted_by_their_cause() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let world = World::new().await;
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    let mut terms = 0;
+    let candidate = election.run(move |_| {
+        terms += 1;
+        assert!(terms > 1, "a mistake");
+        std::future::ready(())
+    });
+    for cause in ["returned", "panicked"] {
+        assert_eq!(numbers.published(names::PAUSES, &format!("cause={cause}")), Some(0.0));
+    }
+    for cause in ["panicked", "returned"] {
+        until(cause, || numbers.of(names::PAUSES, &format!("cause={cause}")) == 1.0).await;
+    }
+    candidate.stop().await.expect("stopped");
 }

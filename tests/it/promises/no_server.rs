@@ -100,7 +100,7 @@ async fn limit_of_zero_is_over_when_the_connection_is_lost_before_the_answer() {
     }
 }
 
-/// The client closes a silent connection after 0.4 session timeouts, which is long here.
+/// The client closes a silent connection after a fifth of the session timeout, which is long here.
 #[tokio::test]
 async fn time_limit_too_short_for_an_answer_is_the_reason() {
     let world = World::at(&hosts(), Duration::from_secs(30)).await;

@@ -6,13 +6,18 @@
 #[cfg(not(virtual_time))]
 mod election;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::proxy::Proxy;
 use testbed::{Server, next_look};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::unbounded_channel;
 use uuid::Uuid;
-use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Session};
+use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Servers, Session};
 
 use crate::support::{ROUND_TRIP, at_most, connect_for, exact_or, hosts, pass, soon};
 
@@ -224,6 +229,114 @@ async fn hold_survives_cuts_that_repeat() {
         }
     }));
     assert_eq!(lost.await, [0, 0]);
+}
+
+/// What happens to the host that a holder is connected to.
+#[derive(Clone, Copy, Debug)]
+enum Own {
+    /// Its connection is closed once.
+    Cut,
+    /// It hangs as well.
+    Hangs,
+}
+
+/// How many holds are lost if some of the hosts accept connections and never answer, as a server that is stopped or frozen.
+async fn lost_by_hung_hosts(own: Own, hung: usize, of: usize, count: usize) -> usize {
+    let mut random = fastrand::Rng::with_seed(45);
+    let holds = (0..count).map(|_| {
+        let moment = T.mul_f64(random.f64());
+        async move {
+            let server = hosts();
+            let server = server.split(',').next().expect("a host");
+            let proxies = join_all((0..of).map(|_| Proxy::start(server))).await;
+            let proxies: Vec<_> = proxies.into_iter().map(|proxy| proxy.expect("a proxy")).collect();
+            let list = proxies.iter().map(Proxy::hosts).collect::<Vec<_>>().join(",");
+            let holder = Holder::new(&list, T).await;
+            pass(T.mul_f64(1.2) + moment).await;
+            let (its, others): (Vec<_>, Vec<_>) = proxies.iter().partition(|proxy| proxy.connections() > 0);
+            others.iter().take(hung).for_each(|proxy| proxy.black_hole());
+            its.iter().for_each(|proxy| match own {
+                Own::Cut => proxy.cut_now(),
+                Own::Hangs => proxy.black_hole(),
+            });
+            pass(T).await;
+            holder.is_lost()
+        }
+    });
+    join_all(holds).await.into_iter().filter(|is_lost| *is_lost).count()
+}
+
+/// The client tries one host after another. So the time that it gives to each decides how many may hang.
+#[cfg(feature = "scenes")]
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_survives_hosts_that_accept_connections_and_never_answer() {
+    let count = wanted().unwrap_or(12);
+    let cases = [(Own::Cut, 1, 3), (Own::Cut, 2, 5), (Own::Hangs, 0, 3), (Own::Hangs, 1, 5)];
+    let mut rows = Vec::new();
+    for (own, hung, of) in cases {
+        let lost = lost_by_hung_hosts(own, hung, of, count).await;
+        println!("| {own:?}, and {hung} of {of} hosts hang | {lost} of {count} lost |");
+        rows.push(lost);
+    }
+    assert_eq!(rows[..3], [0, 0, 0], "{rows:?}");
+}
+
+/// Forwards to a server, whose every answer is late, also the first of a connection. Returns its address, and the number of
+/// connections so far.
+async fn late_server(server: String, by: Duration) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let connections = Arc::<AtomicUsize>::default();
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            let Ok(upstream) = TcpStream::connect(&server).await else { return };
+            let (mut requests, mut to_client) = client.into_split();
+            let (mut answers, mut to_server) = upstream.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut requests, &mut to_server).await });
+            let (send, mut late) = unbounded_channel();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = answers.read(&mut buffer).await {
+                    let _ = send.send((Instant::now() + by, buffer[..length].to_vec()));
+                }
+            });
+            tokio::spawn(async move {
+                while let Some((at, answer)) = late.recv().await {
+                    pass(at.saturating_duration_since(Instant::now())).await;
+                    if to_client.write_all(&answer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+/// The time that the client gives to a host is long enough for servers that barely serve a hold.
+#[cfg(feature = "scenes")]
+#[tokio::test]
+async fn session_and_its_hold_survive_servers_whose_answers_are_late() {
+    let server = hosts();
+    for part in [10, 8, 7, 6, 5, 4] {
+        let (late, connections) =
+            late_server(server.split(',').next().expect("a host").to_owned(), T / part).await;
+        let servers = Servers::new(&late).with_session_timeout(T);
+        let row = match Session::connect(servers).await {
+            Ok(session) => {
+                let mutex =
+                    Mutex::new(&session, &format!("/it-{}/lock", Uuid::new_v4().simple())).expect("a mutex");
+                let guard = mutex.lock().await.expect("free");
+                pass(3 * T).await;
+                format!("{:?}", guard.state())
+            }
+            Err(error) => error.kind().to_string(),
+        };
+        println!("| each answer T/{part} late | {row}, {} connections |", connections.load(Ordering::Relaxed));
+        assert!(row == "Held" || part < 8, "T/{part}: {row}");
+    }
 }
 
 #[cfg(feature = "scenes")]
