@@ -83,8 +83,6 @@ pub(super) struct Watching {
     pub(super) watch: Watch,
     /// Resolves when the watch fires. The value is whether the node was deleted.
     pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
-    /// When the wait behind a predecessor began; `None` once a quorum was asked about the long wait.
-    pub(super) since: Option<Moment>,
     pub(super) _reservation: Option<Reservation>,
 }
 

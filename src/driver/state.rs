@@ -5,10 +5,8 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::task::JoinSet;
 use zookeeper_client::{Client, EventType, OneshotWatcher};
 
 use crate::clock::now;
@@ -20,14 +18,11 @@ use crate::driver::reports::{JOURNAL, Reports};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{
-    Ask, HoldState, Kind, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
+    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
     caller_of, turn_of,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
-
-/// If a waiter has waited this many session timeouts behind one node, a quorum is asked whether the node exists.
-const LONG_WAIT: u64 = 10;
 
 /// The longest time between two beats, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
@@ -111,8 +106,6 @@ pub(crate) struct State {
     pub(super) in_cleanup: usize,
     /// A subscriber wants the journal.
     pub(super) is_journaled: bool,
-    /// Tasks that ask a quorum whether the predecessor of a long wait still exists.
-    pub(super) stuck_checks: JoinSet<()>,
     pub(super) reports: Arc<Reports>,
     pub(super) deferred: Deferred,
 }
@@ -133,29 +126,6 @@ impl State {
         }
     }
 
-    /// Asks a quorum whether a predecessor exists behind which a waiter has waited for ten session timeouts. An ephemeral
-    /// node may outlive its session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394,
-    /// -4646).
-    pub(super) fn judge_long_waits(&mut self, at: Moment) {
-        while self.stuck_checks.try_join_next().is_some() {}
-        let Some(client) = self.client.clone().filter(|_| self.machine.is_connected()) else { return };
-        let Self { entries, machine, paths, stuck_checks, reports, .. } = self;
-        for watching in entries.values_mut().flat_map(|entry| &mut entry.watches) {
-            let (Watch::Predecessor(op, path, name), Some(since)) = (watching.watch, watching.since) else {
-                continue;
-            };
-            let waited = Duration::from_micros(at.since(since));
-            let node = paths.node(path, name).filter(|_| at.since(since) >= LONG_WAIT * machine.session_timeout());
-            let Some(node) = node else { continue };
-            watching.since = None;
-            // Candidates wait for as long as there is a leader.
-            let is_usual = machine
-                .op(op)
-                .is_some_and(|acquisition| acquisition.queues.iter().any(|queue| queue.kind == Kind::Latch));
-            stuck_checks.spawn(wire::judge(Arc::clone(&client), node, waited, is_usual, Arc::clone(reports)));
-        }
-    }
-
     /// Returns the number of a path. A new path gets the next number.
     pub(super) fn number(&mut self, path: &str) -> Path {
         let number = self.paths.number(path);
@@ -163,12 +133,11 @@ impl State {
         number
     }
 
-    /// Forgets unused paths, and has a quorum judge long waits.
+    /// Forgets unused paths.
     pub(super) fn forget_paths(&mut self) {
         let Self { paths, machine, refused, .. } = self;
         paths.retain(machine);
         refused.retain(|path, _| machine.knows(*path));
-        self.judge_long_waits(now());
     }
 
     /// Returns the name of this session in the journal: the address of its state.
@@ -336,7 +305,6 @@ impl State {
     /// knows.
     pub(super) fn drop_flights(&mut self) {
         self.generation += 1;
-        self.stuck_checks.abort_all();
         self.entries.values_mut().for_each(Entry::session_over);
         let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());
         self.deferred.dropped.extend(gone.map(|(_, entry)| entry));
@@ -400,8 +368,7 @@ impl State {
             _ => return,
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            let since = matches!(watch, Watch::Predecessor(..)).then(now);
-            entry.watches.push(Watching { watch, fires, since, _reservation: reservation });
+            entry.watches.push(Watching { watch, fires, _reservation: reservation });
             // The watch wakes the acquisition only after it has been polled once.
             self.wake(op);
         }

@@ -158,7 +158,7 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
             let (path, name) = state.machine.op(op).expect("known").nodes()[0];
             let watch = Watch::Own(op, path, name);
             let entry = state.entries.get_mut(&op).expect("an entry");
-            entry.watches.push(Watching { watch, fires: fires.boxed(), since: None, _reservation: None });
+            entry.watches.push(Watching { watch, fires: fires.boxed(), _reservation: None });
         }
         assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
         drop(guard);

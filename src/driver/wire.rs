@@ -5,7 +5,6 @@ mod create;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, TryFutureExt};
@@ -13,7 +12,6 @@ use zookeeper_client::{Client, CreateMode, MultiWriteError, MultiWriteResult, Mu
 
 use crate::driver::draft::Draft;
 use crate::driver::names::{self, Czxids, Paths, Texts};
-use crate::driver::reports::Reports;
 use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
 use crate::locked::locked;
@@ -257,43 +255,6 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
         }
     }
     Outcome::Done.into()
-}
-
-/// Asks a quorum whether a node exists behind which a waiter has waited for long, and logs what to do. `is_usual`: long
-/// waits are normal for the recipe.
-pub(super) async fn judge(
-    client: Arc<Client>,
-    node: String,
-    waited: Duration,
-    is_usual: bool,
-    reports: Arc<Reports>,
-) {
-    let judged = transact(&client, |writer| writer.add_check_version(&node, -1)).await;
-    match judged {
-        Ok(Err((Some(_), ZkError::NoNode))) => {
-            // Our server has seen the check fail. If it still shows the node, the other servers do not have that node.
-            let Ok(Some(_)) = client.check_stat(&node).await else { return };
-            reports.push(move || {
-                tracing::warn!(
-                    node,
-                    "the connected server shows a node that the ensemble does not have; waiters behind it wait for as long as they \
-                     are connected there"
-                );
-            });
-        }
-        Ok(_) if is_usual => {
-            reports.push(move || tracing::info!(node, ?waited, "has waited behind the same node for long"));
-        }
-        Ok(_) => reports.push(move || {
-            tracing::warn!(
-                node,
-                ?waited,
-                "has waited behind the same node for long; if its owner is gone, `zklock break` takes it away"
-            );
-        }),
-        Err(_) => return,
-    }
-    reports.flush();
 }
 
 /// Watches the children of a contender's node. There are none, so the watch fires when the node is deleted, not when its

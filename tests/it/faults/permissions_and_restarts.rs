@@ -6,15 +6,12 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
-use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{
-    BRIEF, PATIENCE, TIMEOUT, World, admin_client, children, connect, connect_for, soon, until, wait_children,
-};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, children, connect_for, soon, until, wait_children};
 use crate::warnings::Warnings;
 
 #[tokio::test]
@@ -265,54 +262,3 @@ async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_se
     soon("the end", attached.close()).await.expect("closed");
     world.wait_empty().await;
 }
-
-/// What is logged of a waiter that has waited for long behind the node of another session.
-async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
-    // The holder has nothing to fear from a machine that stalls: the time to wait is in timeouts of the waiter.
-    let holder = connect(&world.hosts).await;
-    let _held = Mutex::new(&holder, &world.path).expect("a mutex").lock().await.expect("held");
-    let warnings = Warnings::new();
-    let _listening = warnings.listen();
-    let mutex = world.mutex();
-    let waiter = mutex.lock();
-    let logged = async {
-        while warnings.count("node") == 0 {
-            next_look().await;
-        }
-    };
-    tokio::select! {
-        _ = waiter => panic!("it is held"),
-        logged = tokio::time::timeout(PATIENCE, logged) => logged.expect("logged in time"),
-    }
-    warnings.with("node")
-}
-
-/// The node may have outlived its session.
-#[tokio::test]
-async fn long_wait_behind_one_node_is_logged() {
-    let world = World::brief().await;
-    let logged = logged_of_a_long_wait(&world).await;
-    assert!(logged.len() == 1 && logged[0].contains("has waited behind the same node"), "{logged:?}");
-}
-
-#[tokio::test]
-async fn wait_behind_a_node_that_only_this_server_has_is_logged() {
-    let world = World::brief().await;
-    let path = world.path.clone();
-    // The quorum does not find the node.
-    world.proxy.rewrite_answers(move |request, answer| {
-        if request.op == Op::Multi && matches!(&request.parts[..], [(Op::Check, node)] if node.starts_with(&path))
-        {
-            answer.truncate(12);
-            answer.extend(0_i32.to_be_bytes());
-            answer.extend(
-                [&(-1_i32).to_be_bytes()[..], &[0], &NO_NODE.to_be_bytes(), &NO_NODE.to_be_bytes()].concat(),
-            );
-            answer.extend([&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat());
-        }
-    });
-    let logged = logged_of_a_long_wait(&world).await;
-    assert!(logged.len() == 1 && logged[0].contains("that the ensemble does not have"), "{logged:?}");
-}
-
-const NO_NODE: i32 = -101;

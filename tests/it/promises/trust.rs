@@ -195,7 +195,8 @@ async fn hold_in_healthy_ensemble_stays_held() {
     while started.elapsed() < timeout * 3 / 2 {
         beat.tick().await;
         for (server, hold) in holds.iter().enumerate() {
-            assert_eq!(hold.state(), HoldState::Held, "on server {server} after {:?}", started.elapsed());
+            // A machine that stalls may cost a connection.
+            assert!(hold.state().ended().is_none(), "on server {server} after {:?}", started.elapsed());
         }
     }
     for hold in holds {
