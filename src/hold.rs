@@ -180,10 +180,8 @@ impl Hold {
     /// }
     /// # }
     /// ```
-    pub fn changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
-        let before = self.state();
-        let changed = self.core.clone().changed_from(before);
-        async move { if before.ended().is_some() { before } else { changed.await } }
+    pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
+        self.monitor().changed()
     }
 
     /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold is lost.

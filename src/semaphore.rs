@@ -236,6 +236,40 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
+    /// Counts the callers in the queue for permits, of all sessions, in one small request. One that is about to get its permits may be
+    /// among them. It is what the connected server knows, which may be behind the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// println!("{} wait", api.waiting().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiting(&self) -> Result<u32> {
+        let Some((turns, _)) = &self.permit.permits else { return Ok(0) };
+        let count = self.permit.session.ask(|zk| async move { turns.occupancy(&zk).await }).await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Counts the permits that are missing for the first caller in the queue, in one small request. Zero if none waits, and if that
+    /// caller can take its permits: it has died if it does not. It is what the connected server knows.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub async fn missing_permits(&self) -> Result<u32> {
+        let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
+        // The first in the queue has created its nodes.
+        let count = session.ask(|zk| async move { leases.occupancy(&zk).await }).await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
+    }
+
     /// Lists the holders of permits, with one contender for each permit, the oldest first.
     ///
     /// # Errors

@@ -1,36 +1,40 @@
 //! Owns [`SemaphoreShare`]: permits of a semaphore that a process keeps for its tasks.
+//!
+//! One task keeps the permits of a share. Calls send it messages, which it serves in their order; a permit that is dropped comes
+//! back as a message.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::Shared;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, Result};
+use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, HoldMonitor, HoldState};
-use crate::locked::locked;
 use crate::semaphore::{Semaphore, SemaphorePermit};
 
 /// The share of a [`Semaphore`] that a process keeps: up to `permits` permits, which it lends to its tasks.
 ///
 /// A task that is done returns its permit to the share, and the next task of the process takes it from there without a
 /// request. The share acquires a permit of the semaphore only when a task waits and no permit is idle. It releases a permit
-/// that was idle for the idle time, 10 s by default.
+/// that was idle for the [idle time](Self::with_idle_time).
 ///
-/// So a process that has permits does not queue for them, and goes on when another process dies in the queue. Without a
-/// share, each [`acquire`](Semaphore::acquire) queues, and everyone behind a dead waiter waits until its session expires.
+/// So a process that has permits does not queue for them. If another process dies in the queue, it goes on with those that the dead one
+/// did not want. Without a share, each [`acquire`](Semaphore::acquire) queues, and everyone behind a dead waiter waits until its session
+/// expires.
 ///
 /// # Fairness
 ///
-/// Tasks of one process get permits roughly in the order in which they ask. Between processes a share is not fair: while its tasks keep a
-/// permit busy, no other process gets it. If the shares of all processes add up to no more than the semaphore has, no
-/// process waits for another. If they add up to more, a process gets permits that others leave idle, or release on request.
+/// Tasks of one process get permits in the order in which they ask. Between processes a share gives way: when a permit comes back
+/// and its [turn](Self::with_turn) of 500 ms is over, the share looks whether the first caller in the queue misses a permit, by one small request.
+/// If so, it releases this one, and queues for another if its tasks need it.
 /// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
 /// [`Session::drain`](crate::Session::drain).
 ///
@@ -52,31 +56,19 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
-pub struct SemaphoreShare(Arc<Share>);
-
-struct Share {
-    semaphore: Semaphore,
-    idle_time: Duration,
-    /// One turn for each permit that the share may have. A task has a turn from before it takes a permit until the permit
-    /// is returned.
-    turns: Arc<tokio::sync::Semaphore>,
-    /// The idle permits, with the times since when they are idle. The last one is lent first, so that the others can be
-    /// released.
-    idle: Mutex<Vec<(SemaphorePermit, Instant)>>,
-    /// Notified when a permit has become idle: all that wait, because the first may not be polled.
-    returned: Notify,
-    /// The acquisition of another permit. It goes on even if the task that wanted it gets a returned permit. Otherwise a
-    /// share with quick tasks would never get to the head of the semaphore's queue.
-    growing: Mutex<Option<Growing>>,
-    /// Counts the waiting tasks: each has a clone.
-    waiting: Arc<()>,
+#[derive(Clone)]
+pub struct SemaphoreShare {
+    settings: Settings,
+    /// Sends to the task that keeps the permits, which begins with the first call.
+    keeper: Arc<OnceLock<UnboundedSender<Message>>>,
 }
 
-/// A task that acquires a permit for the share. Dropping this value leaves the semaphore's queue.
-struct Growing {
-    _task: JoinSet<()>,
-    grown: Shared<oneshot::Receiver<Result<()>>>,
+#[derive(Clone)]
+struct Settings {
+    semaphore: Semaphore,
+    permits: usize,
+    idle_time: Duration,
+    turn: Duration,
 }
 
 impl SemaphoreShare {
@@ -86,28 +78,32 @@ impl SemaphoreShare {
     ///
     /// [`Error::InvalidInput`] if `permits` is zero or larger than the number of permits of the semaphore.
     pub fn new(semaphore: &Semaphore, permits: u32) -> Result<Self> {
-        Self::with_idle_time(semaphore, permits, Duration::from_secs(10))
-    }
-
-    /// Creates a share that keeps a permit for `idle_time` after its last use. Sends nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn with_idle_time(semaphore: &Semaphore, permits: u32, idle_time: Duration) -> Result<Self> {
         if permits == 0 || permits > semaphore.permits() {
             return Err(Error::invalid("permits", format!("give one to {}, not {permits}", semaphore.permits())));
         }
-        Ok(Self(Arc::new(Share {
+        let settings = Settings {
             semaphore: semaphore.clone(),
-            // Not zero, because tasks that sleep for this time would spin.
-            idle_time: idle_time.max(Duration::from_millis(1)),
-            turns: Arc::new(tokio::sync::Semaphore::new(permits as usize)),
-            idle: Mutex::default(),
-            returned: Notify::new(),
-            growing: Mutex::default(),
-            waiting: Arc::default(),
-        })))
+            permits: permits as usize,
+            idle_time: Duration::from_secs(10),
+            turn: Duration::from_millis(500),
+        };
+        Ok(Self { settings, keeper: Arc::default() })
+    }
+
+    /// Sets for how long a permit is kept after its last use. The default is 10 s. Set it before the first call: the handle that is
+    /// returned is another share.
+    #[must_use]
+    pub fn with_idle_time(mut self, idle_time: Duration) -> Self {
+        self.settings.idle_time = idle_time;
+        Self { keeper: Arc::default(), ..self }
+    }
+
+    /// Sets for how long tasks use a permit before the share looks whether another process waits, and again after half of it. The default is
+    /// 500 ms. Set it before the first call: the handle that is returned is another share.
+    #[must_use]
+    pub fn with_turn(mut self, turn: Duration) -> Self {
+        self.settings.turn = turn;
+        Self { keeper: Arc::default(), ..self }
     }
 
     /// Waits for a permit: an idle one, one that another task returns, or a new one of the semaphore.
@@ -117,36 +113,19 @@ impl SemaphoreShare {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the process's own queue. The process may also have a position in the semaphore's queue.
-    /// If no other task needs that position, the process gives it up within two idle times.
+    /// Dropping the future leaves the process's own queue. If the process has a place in the semaphore's queue by then, it keeps that for other
+    /// tasks; a permit that nobody needs any more is released. A future that is kept and not polled keeps its place, and the permit that it
+    /// was given.
     ///
     /// # Errors
     ///
     /// As [`Semaphore::acquire`].
     ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime with timers.
-    ///
     /// # Examples
     ///
     /// See [`SemaphoreShare`].
     pub async fn acquire(&self) -> Result<SharePermit> {
-        let mut turn = Arc::clone(&self.0.turns).acquire_owned().await.expect("it is never closed");
-        let _waits = Arc::clone(&self.0.waiting);
-        loop {
-            let mut returned = pin!(self.0.returned.notified());
-            // Enabled before looking for an idle permit, so that a permit which is returned meanwhile is not missed.
-            returned.as_mut().enable();
-            turn = match self.0.lend(turn).await {
-                Ok(permit) => return Ok(permit),
-                Err(turn) => turn,
-            };
-            tokio::select! {
-                () = returned => {}
-                grown = self.0.grow() => grown?,
-            }
-        }
+        self.ask(Message::Wants).await
     }
 
     /// Acquires a permit without waiting for others: `None` if all permits of the share are in use, or none is idle and a
@@ -154,15 +133,11 @@ impl SemaphoreShare {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases a permit that it was about to get.
+    /// Dropping the future returns a permit that it was about to get to the share.
     ///
     /// # Errors
     ///
     /// As [`Semaphore::try_acquire`].
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime with timers.
     ///
     /// # Examples
     ///
@@ -175,157 +150,246 @@ impl SemaphoreShare {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<SharePermit>> {
-        let Ok(turn) = Arc::clone(&self.0.turns).try_acquire_owned() else { return Ok(None) };
-        // Before the look for an idle permit, because the acquisition may end with one.
-        let is_full = self.0.grows_for_nobody();
-        match self.0.lend(turn).await {
-            Ok(permit) => Ok(Some(permit)),
-            Err(turn) => {
-                if is_full {
-                    return Ok(None);
-                }
-                let Some(permit) = self.0.semaphore.try_acquire().await? else { return Ok(None) };
-                self.0.add(permit);
-                Ok(self.0.lend(turn).await.ok())
-            }
-        }
+        self.ask(Message::Tries).await
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<Result<T>>) -> Message) -> Result<T> {
+        let keeper = self.keeper.get_or_init(|| {
+            let (send, messages) = unbounded_channel();
+            let keeper = Keeper::new(self.settings.clone(), messages, send.downgrade());
+            self.settings.semaphore.home().spawn(keeper.run());
+            send
+        });
+        let (reply, answer) = oneshot::channel();
+        // If it fails, so does the wait for the answer.
+        _ = keeper.send(message(reply));
+        answer.await.unwrap_or_else(|_| {
+            let reason = "the task that keeps the permits of a share is gone with its runtime";
+            let ended = || Error::SessionEnded { reason: reason.to_owned() };
+            Err(self.settings.semaphore.session_error().unwrap_or_else(ended))
+        })
     }
 }
 
-impl fmt::Debug for Share {
+impl fmt::Debug for SemaphoreShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "share of {:?}", self.semaphore.path())
+        write!(f, "SemaphoreShare({:?})", self.settings.semaphore.path())
     }
 }
 
-impl Share {
-    /// Lends an idle permit that is held for certain. Returns the turn if no permit is idle.
-    async fn lend(self: &Arc<Self>, turn: OwnedSemaphorePermit) -> Result<SharePermit, OwnedSemaphorePermit> {
+/// What the task that keeps the permits is sent.
+enum Message {
+    Wants(oneshot::Sender<Result<SharePermit>>),
+    Tries(oneshot::Sender<Result<Option<SharePermit>>>),
+    Returned(Lent),
+}
+
+/// A permit of the share, and when it is time to look whether others wait for it.
+#[derive(Debug)]
+struct Lent {
+    permit: SemaphorePermit,
+    turn_ends: Instant,
+}
+
+/// A permit that no task uses.
+struct Idle {
+    lent: Lent,
+    /// Waits until it is to be released, or is held again.
+    waiting: AbortHandle,
+}
+
+/// What a task of the keeper has done.
+enum Done {
+    Grown(Result<SemaphorePermit>),
+    Tried(Result<Option<SemaphorePermit>>, oneshot::Sender<Result<Option<SharePermit>>>),
+    /// Whether the permit is to be given to others.
+    Looked(Lent, bool),
+    /// Something has happened to the idle permit with this token. Whether it is to be released.
+    Noticed(FencingToken, bool),
+}
+
+/// The task that keeps the permits of a share, until its last handle is dropped.
+struct Keeper {
+    settings: Settings,
+    messages: UnboundedReceiver<Message>,
+    back: WeakUnboundedSender<Message>,
+    waiting: VecDeque<oneshot::Sender<Result<SharePermit>>>,
+    idle: Vec<Idle>,
+    /// How many permits are lent, tried for, or looked at.
+    used: usize,
+    /// Another permit is being acquired.
+    is_growing: bool,
+    /// It is being asked whether others miss a permit. One is given at a time.
+    is_looking: bool,
+    tasks: JoinSet<Done>,
+}
+
+impl Keeper {
+    fn new(settings: Settings, messages: UnboundedReceiver<Message>, back: WeakUnboundedSender<Message>) -> Self {
+        let (waiting, idle, tasks) = (VecDeque::new(), Vec::new(), JoinSet::new());
+        Self { settings, messages, back, waiting, idle, used: 0, is_growing: false, is_looking: false, tasks }
+    }
+
+    async fn run(mut self) {
         loop {
-            let Some(permit) = locked(&self.idle).last().map(|(permit, _)| permit.monitor()) else {
-                return Err(turn);
-            };
-            // It stays idle meanwhile: nobody may poll this call any more.
-            if permit.state() == HoldState::Suspended {
-                permit.state_other_than(HoldState::Suspended).await;
-                continue;
+            self.waiting.retain(|waiting| !waiting.is_closed());
+            while !self.waiting.is_empty() && self.lend_next() {}
+            self.grow();
+            tokio::select! {
+                message = self.messages.recv() => match message {
+                    Some(Message::Wants(reply)) => self.waiting.push_back(reply),
+                    Some(Message::Tries(reply)) => self.try_acquire(reply),
+                    Some(Message::Returned(lent)) => {
+                        self.used -= 1;
+                        self.returned(lent);
+                    }
+                    None => return,
+                },
+                // One that was aborted has done nothing.
+                Some(done) = self.tasks.join_next() => done.into_iter().for_each(|done| self.done(done)),
             }
-            // A drain has asked for it back, and its task may not have run yet. Looked at without the lock, because that may run
-            // the user's code.
-            let is_lent = permit.state() == HoldState::Held && is_kept(&permit);
-            let taken = {
-                let mut idle = locked(&self.idle);
-                let at = idle.iter().rposition(|(idle, _)| idle.fencing_token() == permit.fencing_token());
-                at.map(|at| idle.remove(at).0)
-            };
-            match taken {
-                Some(permit) if is_lent => {
-                    return Ok(SharePermit { permit: Some(permit), _turn: turn, share: Arc::downgrade(self) });
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Grown(grown) => {
+                self.is_growing = false;
+                match grown {
+                    // Otherwise nobody needs it any more, and it is released.
+                    Ok(permit) if !self.waiting.is_empty() => self.add(permit),
+                    Ok(_) => {}
+                    Err(error) => self.waiting.drain(..).for_each(|waiting| _ = waiting.send(Err(error.clone()))),
                 }
-                // It is released, or another task has it.
-                taken => drop(taken),
+            }
+            Done::Tried(tried, reply) => {
+                self.used -= 1;
+                let tried = tried.map(|permit| {
+                    permit.map(|permit| {
+                        self.add(permit);
+                        self.take().map(|lent| self.lend(lent))
+                    })
+                });
+                _ = reply.send(tried.map(Option::flatten));
+            }
+            Done::Looked(lent, gives_way) => {
+                (self.used, self.is_looking) = (self.used - 1, false);
+                if gives_way {
+                    drop(lent);
+                } else {
+                    self.idle(Lent { turn_ends: Instant::now() + self.settings.turn / 2, ..lent });
+                }
+            }
+            Done::Noticed(token, is_over) => {
+                let found = self.idle.iter().position(|idle| idle.lent.permit.fencing_token() == token);
+                let lent = found.map(|at| self.idle.remove(at).lent).filter(|_| !is_over);
+                lent.into_iter().for_each(|lent| self.idle(lent));
             }
         }
     }
 
-    /// Waits until the share has another permit of the semaphore.
-    async fn grow(self: &Arc<Self>) -> Result<()> {
-        let grown = locked(&self.growing).get_or_insert_with(|| self.begin_to_grow()).grown.clone();
-        if let Ok(grown) = grown.await {
-            return grown;
+    /// Lends a permit to the first that waits. Returns whether there was one.
+    fn lend_next(&mut self) -> bool {
+        let Some(lent) = self.take() else { return false };
+        let permit = self.lend(lent);
+        if let Some(waiting) = self.waiting.pop_front() {
+            // If the call is gone, the permit comes back.
+            _ = waiting.send(Ok(permit));
         }
-        let is_dead = |growing: &mut Growing| growing.grown.peek().is_some_and(Result::is_err);
-        let dead = locked(&self.growing).take_if(is_dead);
-        match dead {
-            // It has left the queue because nobody waited.
-            None => Ok(()),
-            Some(_) => Err(self.semaphore.session_error().unwrap_or_else(|| {
-                let reason = "the task that waited for a permit is gone with its runtime, or has panicked";
-                Error::SessionEnded { reason: reason.to_owned() }
-            })),
-        }
+        true
     }
 
-    /// Returns whether a permit is being acquired although the call that wanted it was dropped. Nobody has a turn for that permit, so
-    /// another one beside it could be one too many.
-    fn grows_for_nobody(&self) -> bool {
-        let is_wanted = Arc::strong_count(&self.waiting) > 1;
-        !is_wanted && locked(&self.growing).as_ref().is_some_and(|one| one.grown.clone().now_or_never().is_none())
+    fn lend(&mut self, lent: Lent) -> SharePermit {
+        self.used += 1;
+        SharePermit { lent: Some(lent), back: self.back.clone() }
     }
 
-    /// Starts to acquire a permit, on the session's runtime: the runtime of the waiting task may end sooner.
-    fn begin_to_grow(self: &Arc<Self>) -> Growing {
-        let (report, grown) = oneshot::channel();
-        let (share, semaphore, mut task) = (Arc::downgrade(self), self.semaphore.clone(), JoinSet::new());
-        let acquire = async move {
-            let acquired = semaphore.acquire().await;
-            let Some(share) = share.upgrade() else { return };
-            // Before it is cleared, so that nobody acquires another permit between the two.
-            let added = acquired.map(|permit| share.add(permit));
-            // Cleared before the report: a task that is woken by it may start the next acquisition.
-            let ended = locked(&share.growing).take();
-            // Fails if no task waits for the report any more.
-            let _ = report.send(added);
-            drop(ended);
+    /// Takes an idle permit that is held for certain. The one that was used last, so that the others can be released.
+    fn take(&mut self) -> Option<Lent> {
+        let is_held = |idle: &Idle| {
+            let permit = idle.lent.permit.monitor();
+            permit.state() == HoldState::Held && is_kept(&permit)
         };
-        task.spawn_on(acquire, self.semaphore.home());
-        task.spawn_on(leave(Arc::downgrade(self), self.idle_time), self.semaphore.home());
-        Growing { _task: task, grown: grown.shared() }
+        let at = self.idle.iter().rposition(is_held)?;
+        let Idle { lent, waiting } = self.idle.remove(at);
+        waiting.abort();
+        Some(lent)
     }
 
-    /// Adds a new permit, which is idle.
-    fn add(self: &Arc<Self>, permit: SemaphorePermit) {
-        self.semaphore.home().spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
-        locked(&self.idle).push((permit, Instant::now()));
-        self.returned.notify_waiters();
+    /// How many permits the share has, or is about to have.
+    fn count(&self) -> usize {
+        self.idle.len() + self.used + usize::from(self.is_growing)
+    }
+
+    /// Acquires another permit, if a task waits for it.
+    fn grow(&mut self) {
+        let is_full = self.count() >= self.settings.permits;
+        if self.waiting.is_empty() || !self.idle.is_empty() || self.is_growing || is_full {
+            return;
+        }
+        let semaphore = self.settings.semaphore.clone();
+        self.is_growing = true;
+        self.tasks.spawn(async move { Done::Grown(semaphore.acquire().await) });
+    }
+
+    fn try_acquire(&mut self, reply: oneshot::Sender<Result<Option<SharePermit>>>) {
+        if let Some(lent) = self.take() {
+            let permit = self.lend(lent);
+            _ = reply.send(Ok(Some(permit)));
+        } else if self.count() >= self.settings.permits {
+            _ = reply.send(Ok(None));
+        } else {
+            self.used += 1;
+            let semaphore = self.settings.semaphore.clone();
+            self.tasks.spawn(async move { Done::Tried(semaphore.try_acquire().await, reply) });
+        }
+    }
+
+    fn add(&mut self, permit: SemaphorePermit) {
+        self.idle(Lent { permit, turn_ends: Instant::now() + self.settings.turn });
+    }
+
+    /// Notes a permit that a task has returned.
+    fn returned(&mut self, lent: Lent) {
+        if !is_kept(&lent.permit.monitor()) {
+            return;
+        }
+        if self.is_looking || Instant::now() < lent.turn_ends {
+            return self.idle(lent);
+        }
+        (self.used, self.is_looking) = (self.used + 1, true);
+        let (semaphore, is_growing) = (self.settings.semaphore.clone(), self.is_growing);
+        self.tasks.spawn(async move {
+            let is_missed = semaphore.missing_permits().await.is_ok_and(|missing| missing > 0);
+            // The share itself may be the only one that waits.
+            let gives_way =
+                is_missed && (!is_growing || semaphore.waiting().await.is_ok_and(|waiting| waiting > 1));
+            Done::Looked(lent, gives_way)
+        });
+    }
+
+    /// Keeps a permit until it is lent, lost or asked back, or its time is over.
+    fn idle(&mut self, lent: Lent) {
+        let (permit, token, idle_time) =
+            (lent.permit.monitor(), lent.permit.fencing_token(), self.settings.idle_time);
+        let waiting = self.tasks.spawn(async move {
+            let changed = permit.changed();
+            // A call may wait until one that is suspended is held again.
+            let is_held = permit.state() == HoldState::Held;
+            tokio::select! {
+                () = permit.revoke_requested() => Done::Noticed(token, true),
+                _ = permit.ended() => Done::Noticed(token, true),
+                _ = changed => Done::Noticed(token, false),
+                () = sleep(idle_time), if is_held => Done::Noticed(token, true),
+            }
+        });
+        self.idle.push(Idle { lent, waiting });
     }
 }
 
 /// Returns whether a permit is neither lost nor revoked.
 fn is_kept(permit: &HoldMonitor) -> bool {
     permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
-}
-
-/// Releases idle permits whose time is over, or that are lost or revoked. Checks every quarter of the idle time, and when
-/// `permit` is revoked, until `permit` has ended.
-async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
-    let (mut asked, mut ended) = (pin!(permit.revoke_requested().fuse()), pin!(permit.ended()));
-    loop {
-        tokio::select! {
-            () = &mut asked => {}
-            _ = &mut ended => return,
-            () = sleep(idle_time / 4) => {}
-        }
-        let Some(share) = share.upgrade() else { return };
-        let idle: Vec<_> = locked(&share.idle).iter().map(|(permit, since)| (permit.monitor(), *since)).collect();
-        // A call may wait until one that is suspended is held again.
-        let is_idle = |(permit, since): &(HoldMonitor, Instant)| {
-            since.elapsed() >= idle_time && permit.state() != HoldState::Suspended
-        };
-        let is_over = |idle: &(HoldMonitor, Instant)| is_idle(idle) || !is_kept(&idle.0);
-        // Looked at and dropped without the lock: both may run the user's code.
-        let over: Vec<_> =
-            idle.into_iter().filter(is_over).map(|(permit, since)| (permit.fencing_token(), since)).collect();
-        let is_same =
-            |(permit, since): &mut (SemaphorePermit, Instant)| over.contains(&(permit.fencing_token(), *since));
-        let released: Vec<_> = locked(&share.idle).extract_if(.., is_same).collect();
-        drop(released);
-    }
-}
-
-/// Leaves the semaphore's queue when no task was waiting at two checks, an idle time apart.
-async fn leave(share: Weak<Share>, idle_time: Duration) {
-    let mut was_wanted = true;
-    loop {
-        sleep(idle_time).await;
-        let Some(share) = share.upgrade() else { return };
-        let is_wanted = Arc::strong_count(&share.waiting) > 1;
-        if !is_wanted && !was_wanted {
-            // This also aborts the task of this function.
-            drop(locked(&share.growing).take());
-        }
-        was_wanted = is_wanted;
-    }
 }
 
 /// A permit of a [`SemaphoreShare`]. Dropping it returns it to the share, for the next task of the process.
@@ -337,26 +401,23 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
 #[must_use = "dropping the permit returns it"]
 pub struct SharePermit {
     /// `None` only during the drop.
-    permit: Option<SemaphorePermit>,
-    /// Dropped after the permit, so that the next task finds the permit idle.
-    _turn: OwnedSemaphorePermit,
-    share: Weak<Share>,
+    lent: Option<Lent>,
+    back: WeakUnboundedSender<Message>,
 }
 
 impl Deref for SharePermit {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
-        self.permit.as_ref().expect("it is taken by the drop alone")
+        &self.lent.as_ref().expect("it is taken by the drop alone").permit
     }
 }
 
 impl Drop for SharePermit {
     fn drop(&mut self) {
-        let (Some(permit), Some(share)) = (self.permit.take(), self.share.upgrade()) else { return };
-        if is_kept(&permit.monitor()) {
-            locked(&share.idle).push((permit, Instant::now()));
-            share.returned.notify_waiters();
+        // Without a handle of the share it is released.
+        if let (Some(lent), Some(back)) = (self.lent.take(), self.back.upgrade()) {
+            _ = back.send(Message::Returned(lent));
         }
     }
 }

@@ -138,7 +138,18 @@ impl HoldMonitor {
         self.0.writes()
     }
 
-    /// A seam for `semaphore_share`.
+    /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
+        let before = self.state();
+        let changed = self.0.clone().changed_from(before);
+        async move { if before.ended().is_some() { before } else { changed.await } }
+    }
+
+    /// A seam for candidates.
     pub(crate) async fn state_other_than(&self, before: HoldState) -> HoldState {
         self.0.clone().changed_from(before).await
     }

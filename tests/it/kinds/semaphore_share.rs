@@ -1,7 +1,8 @@
 //! A share lends permits of a semaphore to the tasks of a process, and keeps them while they are needed.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -10,7 +11,9 @@ use testbed::frames::Op;
 use testbed::next_look;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, exact_or, hosts, polled, soon, wait_children};
+use crate::support::{
+    BRIEF, PATIENCE, ROUND_TRIP, World, at_most, exact_or, hosts, pass, polled, soon, until, wait_children,
+};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -22,7 +25,7 @@ fn semaphore(world: &World) -> Semaphore {
 }
 
 fn share(world: &World, permits: u32, idle_time: Duration) -> SemaphoreShare {
-    SemaphoreShare::with_idle_time(&semaphore(world), permits, idle_time).expect("a share")
+    SemaphoreShare::new(&semaphore(world), permits).expect("a share").with_idle_time(idle_time)
 }
 
 async fn other(world: &World) -> Semaphore {
@@ -53,7 +56,7 @@ async fn tasks_of_two_processes_never_use_more_than_the_semaphore_has() {
     let inside = AtomicUsize::new(0);
     let shares = [
         share(&world, 3, SHORT),
-        SemaphoreShare::with_idle_time(&other(&world).await, 3, SHORT).expect("a share"),
+        SemaphoreShare::new(&other(&world).await, 3).expect("a share").with_idle_time(SHORT),
     ];
     let tasks = (0..16).map(|task| {
         let (share, inside) = (&shares[task % 2], &inside);
@@ -204,7 +207,7 @@ async fn suspended_permit_is_lent_when_it_is_held_again() {
 }
 
 #[tokio::test]
-async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
+async fn position_outlasts_the_task_and_a_permit_that_nobody_needs_is_released() {
     let world = World::new().await;
     let (share, other) = (share(&world, 2, BRIEF), other(&world).await);
     let waits = || {
@@ -229,8 +232,10 @@ async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
     let waiter = waits();
     wait_turns(&world, 1).await;
     waiter.abort();
+    drop(others);
     wait_turns(&world, 0).await;
-    drop((own, others));
+    wait_leases(&world, 1).await;
+    drop(own);
     wait_leases(&world, 0).await;
 }
 
@@ -255,16 +260,16 @@ async fn stall_of_a_worker(timeout: Duration, with_share: bool) -> Duration {
     let world = World::at(&hosts(), timeout).await;
     let holder = other(&world).await;
     let semaphore = other(&world).await;
-    let share = SemaphoreShare::with_idle_time(&semaphore, 2, LONG).expect("a share");
+    let share = SemaphoreShare::new(&semaphore, 2).expect("a share").with_idle_time(LONG);
     if with_share {
         // Its permits are there before the other worker queues.
         soon("permits", join_all((0..2).map(|_| share.acquire()))).await;
     }
     let held = soon("a permit", holder.acquire()).await.expect("held");
-    // It wants all, so it waits, and dies.
-    let dying = self::semaphore(&world);
-    let waits = tokio::spawn(async move { dying.acquire_many(PERMITS).await });
-    wait_turns(&world, 1).await;
+    // It waits, and dies. It wants one permit of the share, or all.
+    let (dying, wanted) = (self::semaphore(&world), if with_share { 2 } else { PERMITS });
+    let waits = tokio::spawn(async move { dying.acquire_many(wanted).await });
+    wait_leases(&world, if with_share { 1 + 2 + 2 } else { 1 + PERMITS as usize }).await;
     world.proxy.refuse();
     let (died, mut longest) = (Instant::now(), Duration::ZERO);
     while died.elapsed() < timeout * 2 {
@@ -291,7 +296,8 @@ async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
     );
     // The servers last heard from it up to a fifth of its timeout before, and end its session within a tick of 500 ms.
     assert!(without > timeout * 4 / 5 && without < at_most(timeout + BRIEF / 8 + 3 * ROUND_TRIP), "{without:?}");
-    assert!(with < exact_or(Duration::from_millis(1), without / 4), "{with:?} of {without:?}");
+    // Both permits may be looked at for others that wait.
+    assert!(with < exact_or(ROUND_TRIP, without / 4), "{with:?} of {without:?}");
 }
 
 /// A call that was given up has begun to acquire a permit.
@@ -336,34 +342,45 @@ async fn idle_permit_is_not_lent_once_a_drain_has_begun() {
     assert_eq!(soon("the drain", drain).await, Ok(0));
 }
 
-/// A call waits until an idle permit is held again, and is not polled any more.
+/// Each has more to do than its permits allow.
 #[tokio::test]
-async fn idle_permit_is_not_taken_by_a_call_that_nobody_polls() {
+async fn processes_that_are_more_than_the_permits_take_turns() {
     let world = World::new().await;
-    let share = share(&world, 1, LONG);
-    drop(soon("a permit", share.acquire()).await.expect("acquired"));
-    let mut states = world.session.states();
-    world.proxy.refuse();
-    soon("the cut", states.wait_for(|state| !state.is_connected())).await.expect("not closed");
-    let mut waits = pin!(share.acquire());
-    assert!(polled(1, &mut waits).await.is_none());
-    world.proxy.heal();
-    soon("a connection", states.wait_for(|state| state.is_connected())).await.expect("not closed");
-    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
-}
-
-/// The first of two waiting calls is not polled any more.
-#[tokio::test]
-async fn returned_permit_is_taken_by_a_call_that_is_polled() {
-    let world = World::new().await;
-    let permits = other(&world).await;
-    let _taken = soon("the others", permits.acquire_many(PERMITS - 1)).await.expect("acquired");
-    let share = share(&world, PERMITS - 1, LONG);
-    let permit = soon("a permit", share.acquire()).await.expect("acquired");
-    let mut first = pin!(share.acquire());
-    assert!(polled(1, &mut first).await.is_none());
-    let mut second = pin!(share.acquire());
-    assert!(polled(1, &mut second).await.is_none());
-    drop(permit);
-    soon("the permit", second).await.map(drop).expect("acquired");
+    let began = Instant::now();
+    let (first_calls, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let mut processes = Vec::new();
+    for _ in 0..5 {
+        let semaphore = Semaphore::new(&world.other().await, &world.path, 3).expect("a semaphore");
+        let share = SemaphoreShare::new(&semaphore, 2).expect("a share");
+        let (first_calls, calls, is_first) = (first_calls.clone(), calls.clone(), Arc::new(AtomicBool::new(true)));
+        let tasks = (0..4).map(move |_| {
+            let (share, first_calls, calls, is_first) =
+                (share.clone(), first_calls.clone(), calls.clone(), is_first.clone());
+            async move {
+                loop {
+                    let permit = share.acquire().await.expect("held");
+                    if is_first.swap(false, Ordering::SeqCst) {
+                        first_calls.lock().expect("no panic").push(began.elapsed());
+                    }
+                    pass(Duration::from_millis(40)).await;
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    drop(permit);
+                }
+            }
+        });
+        processes.push(tokio::spawn(join_all(tasks).map(drop)));
+    }
+    until("the first call of each", || first_calls.lock().expect("no panic").len() == processes.len()).await;
+    let last = first_calls.lock().expect("no panic").iter().max().copied().expect("one");
+    pass(Duration::from_secs(5)).await;
+    processes.iter().for_each(|process| process.abort());
+    let rate = calls.load(Ordering::SeqCst) as f64 / began.elapsed().as_secs_f64();
+    println!(
+        "{} processes, 3 permits: last first call after {last:.2?}, {rate:.0} calls a second",
+        processes.len()
+    );
+    assert!(last < at_most(Duration::from_millis(1_500)), "{last:?}");
+    // Permits are used for 40 ms each.
+    let ideal = 3.0 * 25.0;
+    assert!(rate > exact_or(0.9, 0.1) * ideal, "{rate} calls a second");
 }
