@@ -2,9 +2,7 @@
 
 mod addresses;
 mod close;
-mod file;
 mod hosts;
-mod password;
 mod requests;
 pub(crate) mod servers;
 pub(crate) mod state_changes;
@@ -87,8 +85,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
-    /// default). The check of the chroot, and the end of the session in a [session file](Servers::with_session_file), may
-    /// each take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
+    /// default). The check of the chroot may take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
     /// service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be used](Servers::new),
     /// or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///

@@ -62,9 +62,6 @@ impl Task {
                 }
                 Life::Over => {
                     let closing = shut_down(&core, self.servers.as_deref(), began).await;
-                    if let Some(servers) = &self.servers {
-                        servers.over(closing == Closing::Confirmed).await;
-                    }
                     // `Session::close` returns after the next step. The reports are made before that.
                     core.reports.ended().await;
                     self.is_done = true;
@@ -115,10 +112,6 @@ impl Drop for Task {
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
-        // Whoever opens the file next ends this session, so all holds must be lost before it is unlocked.
-        if let Some(servers) = &self.servers {
-            servers.unlock();
-        }
         self.core.reports.end();
         drop(dropped);
         if let Some(client) = given {

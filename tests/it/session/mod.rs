@@ -11,8 +11,6 @@ mod lazy;
 #[cfg(feature = "scenes")]
 mod renewal;
 #[cfg(not(virtual_time))]
-mod restart;
-#[cfg(not(virtual_time))]
 mod runtime;
 #[cfg(feature = "scenes")]
 mod states;
