@@ -50,7 +50,7 @@ pub enum Error {
         /// Whether time or a connection was missing.
         why: Unanswered,
         /// The reason for each host, as far as it is known, from the last attempt to make or renew the session. Empty once
-        /// that has succeeded, and for an [attached](crate::Session::attach) session, whose hosts are not known.
+        /// that has succeeded.
         failures: Vec<HostFailure>,
     },
 

@@ -126,7 +126,7 @@ impl Session {
     /// fifteen small requests a second.
     ///
     /// [`close`](Self::close) and [`drain`](Self::drain) delete the node, also in a session that goes on because its client was
-    /// [attached](Self::attach) or shared. If the servers do not answer, `close` fails with [`Error::Unavailable`], and the node
+    /// shared. If the servers do not answer, `close` fails with [`Error::Unavailable`], and the node
     /// stays until its ZooKeeper session ends.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 pub(crate) enum Closing {
     /// The servers have confirmed the end of the session, and with it of its nodes.
     Confirmed,
-    /// The nodes are gone. There was no ZooKeeper session to end, or the servers will expire it. An attached client's goes on.
+    /// The nodes are gone. There was no ZooKeeper session to end, or the servers will expire it.
     Released,
     /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
     ClientKept,
@@ -191,13 +191,10 @@ impl State {
 
     /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new one the session is
     /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
-    /// nodes go with it. In an attached client's session the nodes are deleted here.
+    /// nodes go with it.
     pub(super) fn fail(&mut self) {
         let was_up = self.machine.is_connected();
         self.error.get_or_insert_with(|| ended(POISONED));
-        if let Some(client) = self.client.clone().filter(|_| self.machine.is_attached()) {
-            self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
-        }
         self.machine.fail(Ledger::new(0, None, Moment(0)));
         self.count_connected(was_up);
         self.count_cleanup(0);
@@ -276,13 +273,6 @@ impl State {
     pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
         let queues = self.machine.op(op).into_iter().flat_map(|acquisition| &acquisition.queues);
         queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
-    }
-
-    /// Returns the paths of all lock nodes of this session that may exist.
-    pub(super) fn all_nodes(&self) -> Vec<String> {
-        let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
-        let deleted = self.machine.nodes_to_delete();
-        own.chain(deleted.map(|(path, name)| names::own(&self.paths.text(path), name))).collect()
     }
 
     /// Returns the time between two beats, in microseconds.

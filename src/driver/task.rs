@@ -23,8 +23,8 @@ use crate::telemetry;
 /// The computer has slept if the timers fall behind the clock of trust by more than this, in microseconds.
 const SLEPT: u64 = 20_000;
 
-/// Returns the future of a session's task. With `servers`, the task renews the session. It ends when the session is over.
-pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Future<Output = ()> + Send + 'static {
+/// Returns the future of a session's task. The task ends when the session is over.
+pub(crate) fn drive(core: Arc<Core>, servers: Arc<Servers>) -> impl Future<Output = ()> + Send + 'static {
     // Built outside the `async` block, so that `Task::drop` runs even if the future is never polled.
     let mut task = Task { core, servers, is_done: false };
     async move { task.run().await }
@@ -32,7 +32,7 @@ pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Futu
 
 struct Task {
     core: Arc<Core>,
-    servers: Option<Arc<Servers>>,
+    servers: Arc<Servers>,
     /// The session has been ended properly, so `drop` has nothing left to do.
     is_done: bool,
 }
@@ -61,7 +61,7 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
-                    let closing = shut_down(&core, self.servers.as_deref(), began).await;
+                    let closing = shut_down(&core, &self.servers, began).await;
                     // `Session::close` returns after the next step. The reports are made before that.
                     core.reports.ended().await;
                     self.is_done = true;
@@ -72,8 +72,7 @@ impl Task {
                 _ if runtime_is_gone => return,
                 Life::Closing => _ = began.get_or_insert_with(Instant::now),
                 Life::Renewing => {
-                    let Some(servers) = &self.servers else { return };
-                    renew(&core, servers, &mut old).await;
+                    renew(&core, &self.servers, &mut old).await;
                     continue;
                 }
                 Life::Open | Life::Draining => {}
@@ -101,34 +100,25 @@ impl Drop for Task {
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(RUNTIME_GONE));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Released };
-        let given = state.client.clone().filter(|_| state.machine.is_attached());
-        let nodes = state.all_nodes();
         self.core.expire(&mut state);
         self.core.handle(&mut state, Event::Close);
         self.core.handle(&mut state, Event::Timer(Timer::CloseBy));
-        // The holds now report a loss, so their nodes must go. Our own session ends with its client, or with its runtime. In
-        // an attached client's session the nodes are deleted below. A client without its runtime is dead, but
-        // `Session::client` may still return it.
-        let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
+        // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
+        // client without its runtime is dead, but `Session::client` may still return it.
+        let dropped = if is_panicking { state.client.take() } else { None };
         state.close(closing);
         drop(state);
         self.core.reports.end();
         drop(dropped);
-        if let Some(client) = given {
-            nodes.iter().for_each(|node| wire::send_delete(&client, node));
-        }
     }
 }
 
 /// Ends our session after the server gave the connection to another one. Drops the client, which is in a session that nobody
-/// asked for; an attached client is kept. Returns the session that was ours.
+/// asked for. Returns the session that was ours.
 fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    if state.machine.is_attached() {
-        state.client.clone_from(&client);
-    }
     let is_refused = state.machine.is_listing_refused();
     drop(state);
     let session = client.map(|client| client.session().clone())?;
@@ -181,7 +171,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     if state.machine.life() != Life::Renewing {
         return;
     }
-    core.renew(&mut state, client, Some(created));
+    core.renew(&mut state, client, created);
     drop(state);
     let is_renewed = old.is_some();
     core.report(move || {
@@ -192,14 +182,14 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     });
 }
 
-/// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
+/// Ends the ZooKeeper session, unless it is over already. Takes at most one session
 /// timeout, counted from the time when the close `began` to delete nodes, if there were any.
-async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<Instant>) -> Closing {
-    let (client, has_ended, is_clean, is_attached, times) = {
+async fn shut_down(core: &Arc<Core>, servers: &Servers, began: Option<Instant>) -> Closing {
+    let (client, has_ended, is_clean, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
         let (client, has_ended) = (state.client.clone(), state.connection.is_none());
-        (client, has_ended, state.machine.is_clean(), state.machine.is_attached(), times)
+        (client, has_ended, state.machine.is_clean(), times)
     };
     let Some(client) = client.filter(|_| !has_ended || began.is_some()) else {
         // There is no session to end.
@@ -208,7 +198,6 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
     let began = began.unwrap_or_else(Instant::now);
     let session = client.session().clone();
     let end_over_another_connection = async || {
-        let Some(servers) = servers else { return Closing::Unconfirmed };
         let ended = timeout_at(began + times.close_ended(), servers.end(&session)).await;
         if ended == Ok(true) { Closing::Confirmed } else { Closing::Unconfirmed }
     };
@@ -216,11 +205,6 @@ async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<In
         // The client has ended it, perhaps by its own clock, after an outage. It was there when the close began, and had nodes,
         // which the servers may still have.
         return end_over_another_connection().await;
-    }
-    if is_attached {
-        let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
-        drop((client, core.lock().give_client_up()));
-        return if deleted == Ok(true) { Closing::Released } else { Closing::Unconfirmed };
     }
     let deleted = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
     let is_clean = is_clean && deleted == Ok(true);

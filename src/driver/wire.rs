@@ -453,11 +453,6 @@ impl List {
     }
 }
 
-/// Sends a delete, and discards the answer.
-pub(super) fn send_delete(client: &Client, node: &str) {
-    drop(client.delete(node, None).now_or_never());
-}
-
 /// Ends a client that others hold, too, but not its session: it sends credentials of a kind that no server knows. The server
 /// refuses them, and the client does not reconnect then. The client offers nothing better (docs/upstream.md). If it is
 /// disconnected, it sends them when it is connected again, also if this was dropped.

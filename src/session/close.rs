@@ -14,7 +14,7 @@ impl Session {
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
     /// [`Error::Closed`]. Then the ZooKeeper session is ended. The call takes one session timeout at most. A second call
-    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is under
+    /// waits for the same end. While a renewal is under
     /// way there is nothing to end, because the old session has expired. After an outage it may have expired by the
     /// client's clock alone; its nodes then stay until the servers expire it, too.
     ///
@@ -54,8 +54,7 @@ impl Session {
                 // The task has not run, but there is no session to end.
                 return Closing::Released;
             }
-            // An attached client's session goes on, and so does the clean-up.
-            let client = if state.machine.is_attached() { None } else { state.give_client_up() };
+            let client = state.give_client_up();
             drop(state);
             drop(client);
             Closing::Unconfirmed
@@ -83,8 +82,7 @@ impl Session {
     /// a waiter until it returns its guard, even if it is first, because no work has begun under it. A hold counts as cut
     /// off if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
     ///
-    /// All clones of the session are drained. Draining an [attached](Self::attach) session ends only its locks; other
-    /// sessions that were attached to the same client go on. While a renewal is under way there is no hold to wait for. A
+    /// All clones of the session are drained. While a renewal is under way there is no hold to wait for. A
     /// session that is already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`,
     /// are answered.
     ///

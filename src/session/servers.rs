@@ -47,7 +47,7 @@ const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
 /// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes two ticks of the servers, but no
 /// client can ask for their `tickTime`.
-pub(super) fn warn_if_short(client: &Client) {
+fn warn_if_short(client: &Client) {
     if client.session_timeout() < LEAST_BY_DEFAULT {
         guarded(|| {
             tracing::warn!(

@@ -636,7 +636,7 @@ fn caller_has_no_turn_after_the_end_of_its_session() {
     let mut session = Session::new();
     in_turn(&mut session);
     session.handle(Event::Connection(Connection::Expired));
-    let sent = session.handle(Event::Renewed { session: 8, nonce: 10, created: Some(NOW), timeout: T });
+    let sent = session.handle(Event::Renewed { session: 8, nonce: 10, created: NOW, timeout: T });
     let is_turn = |ask: &Ask| matches!(ask, Ask::Create { spec, .. } if spec.queues == [(1, Kind::Lock)]);
     assert!(sent.iter().any(is_turn) && session.stage_of(FIRST) == Phase::Turning, "{sent:?}");
 }

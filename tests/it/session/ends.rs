@@ -1,5 +1,6 @@
 //! How things end: guards dropped outside a runtime, programs with and without `close`, sessions closed while in use.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use testbed::frames::{Kind, Op};
+use testbed::next_look;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{
     Election, Error, HoldState, Job, Loss, Members, Mutex, Servers, Session, SessionState as State, Slots,
@@ -98,18 +100,6 @@ async fn close_while_disconnected_cleans_up_after_the_reconnect() {
     soon("the end", close).await.expect("no panic").expect("closed");
     let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
     assert_eq!(ops, [Op::GetEphemerals, Op::Delete, Op::CloseSession], "it does not wait for anything else");
-}
-
-#[tokio::test]
-async fn close_leaves_the_session_of_a_given_client() {
-    let world = World::new().await;
-    let client = world.session.client().expect("a client");
-    let session = Session::attach(client.clone()).expect("in a runtime");
-    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
-    session.close().await.expect("closed");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
-    world.wait_empty().await;
-    client.list_children("/").await.expect("the client lives");
 }
 
 #[tokio::test]
@@ -255,10 +245,6 @@ async fn session_timeout_under_two_default_ticks_causes_a_warning() {
         let session = connect_for(&hosts(), Duration::from_secs(timeout)).await;
         drop(listening);
         assert_eq!(warnings.count("two ticks"), warned, "{timeout} s");
-        let listening = warnings.listen();
-        drop(Session::attach(session.client().expect("a client")).expect("in a runtime"));
-        drop(listening);
-        assert_eq!(warnings.count("two ticks"), 2 * warned, "{timeout} s, given client");
         session.close().await.expect("closed");
     }
 }
@@ -292,4 +278,40 @@ async fn calls_that_race_with_the_close_return_and_do_not_panic() {
     assert!(world.session.client().is_none());
     assert_eq!(guard.check_writer().err(), Some(Loss::Closed));
     world.wait_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let client = world.session.client().expect("a client");
+    let waiting = soon("a place", world.mutex().enqueue()).await.expect("enqueued");
+    let error = soon("the end", world.session.close()).await.expect_err("not closed");
+    assert!(matches!(error, Error::SessionKept { .. }), "{error:?}");
+    assert_eq!(world.children().await.len(), 1, "only the node of the holder is left");
+    assert_eq!(client.state(), SessionState::SyncConnected, "the clone keeps it");
+    assert!(matches!(waiting.await, Err(Error::Closed)));
+    ahead.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// The usual way to stop: the future is pinned outside of `select!`, and kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn future_that_is_kept_does_not_keep_the_session() {
+    for polls in 1..6 {
+        let world = World::new().await;
+        world.make_path().await;
+        let mutex = world.mutex();
+        let mut kept = pin!(mutex.lock());
+        for _ in 0..polls {
+            if futures_util::poll!(&mut kept).is_ready() {
+                break;
+            }
+            next_look().await;
+        }
+        soon("the end", world.session.close()).await.expect("closed");
+        let guard = soon("another", world.other_mutex().await.lock()).await.expect("held");
+        guard.release().await.expect("released");
+        world.wait_empty().await;
+    }
 }

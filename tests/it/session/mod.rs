@@ -1,8 +1,6 @@
 //! Sessions from their start to their end.
 
 #[cfg(feature = "scenes")]
-mod attached;
-#[cfg(feature = "scenes")]
 mod drain;
 #[cfg(feature = "scenes")]
 mod ends;
