@@ -84,16 +84,6 @@ pub enum Error {
         reason: String,
     },
 
-    /// [`Session::close`](crate::Session::close) has released all locks, but a clone of the session's client keeps the
-    /// ZooKeeper session open, with the nodes that the ACLs did not let it delete. Drop the clone: then the session
-    /// ends. If the clone is gone, drop the guards that have given a [`CheckWriter`](zookeeper_client::CheckWriter), and calls
-    /// that are kept and not polled: they hold the client, too.
-    #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
-    SessionKept {
-        /// The id of the session.
-        session: zookeeper_client::SessionId,
-    },
-
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
     /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
@@ -209,7 +199,6 @@ kinds! {
     NameTaken: "name_taken",
     Closed: "closed",
     SessionEnded: "session_ended",
-    SessionKept: "session_kept",
     SessionFull: "session_full",
     Lost: "lost",
     Client: "client"

@@ -29,7 +29,6 @@ use crate::telemetry;
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
-pub(crate) use self::close::Keeping;
 pub(crate) use self::hosts::{has_chroot, normalize};
 pub(crate) use self::requests::{Interrupt, Zk, event, fired, found, read_all};
 pub(crate) use self::servers::TIMEOUTS_MS;
@@ -211,10 +210,8 @@ impl Session {
 
     /// Returns the current client, for other work in the same ZooKeeper session.
     ///
-    /// A renewal replaces the client. While you keep a clone, [`close`](Self::close) cannot end the session; it still
-    /// releases all locks, if the servers can be reached. It cannot tell your clones from the client in a guard that has
-    /// given a [`check_writer`](crate::Hold::check_writer), so after a call of this method such a guard keeps the session
-    /// open, too.
+    /// A renewal replaces the client. While you keep a clone, the ZooKeeper session goes on after a
+    /// [`close`](Self::close), which deletes all lock nodes.
     ///
     /// If the session ended in any other way than by a close, this returns its last client, whose requests fail.
     ///
@@ -234,15 +231,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
-        let mut state = self.core().lock();
-        state.is_client_shared = true;
-        state.client.as_deref().cloned()
-    }
-
-    /// Like [`client`](Self::client), for requests of this crate: a close ends the session although the client is still there. A
-    /// seam for `kept_node`.
-    pub(crate) fn own_client(&self) -> Option<Arc<Client>> {
-        self.core().lock().client.clone()
+        self.core().lock().client.as_deref().cloned()
     }
 
     /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.

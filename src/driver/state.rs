@@ -44,23 +44,10 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 /// How a session ended, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The servers have confirmed the end of the session, and with it of its nodes.
-    Confirmed,
-    /// The nodes are gone. There was no ZooKeeper session to end, or the servers will expire it.
+    /// The lock nodes are gone, or there was no ZooKeeper session to end.
     Released,
-    /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
-    ClientKept,
-    /// The servers did not confirm the end.
+    /// Lock nodes may be left until the servers expire the session.
     Unconfirmed,
-}
-
-/// The nodes that must be deleted before the session ends, other than lock nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// How many tasks keep or delete them.
-    pub(crate) tasks: usize,
-    /// No server has answered whether one of them is deleted.
-    pub(crate) is_left: bool,
 }
 
 /// The reader of an acquisition's answers.
@@ -76,8 +63,6 @@ pub(crate) enum Reader {
 pub(crate) struct State {
     pub(crate) machine: Machine<Ledger>,
     pub(crate) client: Option<Arc<Client>>,
-    /// The user has taken the client in this session, and may keep a clone of it, which keeps the session open.
-    pub(crate) is_client_shared: bool,
     pub(super) paths: Paths,
     pub(super) budget: Budget,
     /// The length of the chroot in bytes. The servers count the chroot with every path.
@@ -101,7 +86,8 @@ pub(crate) struct State {
     pub(crate) error: Option<Error>,
     /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
-    pub(crate) kept: Kept,
+    /// The machine has ended the session with all lock nodes gone.
+    pub(crate) is_clean: bool,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
     pub(super) runtime_is_gone: bool,

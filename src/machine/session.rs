@@ -235,7 +235,8 @@ impl<T: Trust> Machine<T> {
             self.close(now);
         }
         if self.life == Life::Closing && self.is_clean() {
-            self.end(true);
+            // Nodes whose delete the ACLs refuse go with the ZooKeeper session.
+            self.end(self.refused.is_empty());
         }
     }
 

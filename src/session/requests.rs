@@ -237,8 +237,7 @@ impl Session {
     /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
     /// inner result is the answer, or the error with which the servers refuse the request.
     ///
-    /// Keep no clone of the client beyond the request: a [`close`](Self::close) does not know of it, and its session would go
-    /// on. [`client`](Self::client) returns one to keep.
+    /// The ZooKeeper session of a [closed](Self::close) session goes on while you keep a clone of the client.
     ///
     /// # Cancel safety
     ///

@@ -438,20 +438,6 @@ impl Servers {
         None
     }
 
-    /// Ends a session in a close, or finds that it has expired. Its client no longer can: it is over, perhaps by its own
-    /// clock, or was halted. Tries until a server answers, and returns whether the answer shows that the session is over. It
-    /// connects to the servers that were used last, and does not call the function of [`from_fn`](Self::from_fn).
-    pub(crate) async fn end(&self, session: &SessionInfo) -> bool {
-        let Some(target) = self.known() else { return false };
-        let mut pause = FIRST_PAUSE;
-        loop {
-            if let Ok(is_known) = self.bury(&target, session).await {
-                return is_known;
-            }
-            wait(&mut pause, LONGEST_PAUSE).await;
-        }
-    }
-
     async fn ask_for_target(&self) -> Result<Target> {
         timeout(LONGEST_QUESTION, self.target()).await.unwrap_or_else(|_| {
             let reason =
@@ -469,11 +455,11 @@ impl Servers {
         self.connect_to(&target, old.is_none()).await
     }
 
-    /// Ends the old session, or finds that it has expired. Returns false if the server gave another session instead, which shows
-    /// nothing: the old nodes then stay in their queues until the servers expire the old session.
-    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<bool, ZkError> {
+    /// Ends the old session, or finds that it has expired. If the server gives another session instead, the old nodes stay in
+    /// their queues until the servers expire the old session.
+    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
-            Err(ZkError::SessionExpired) => Ok(true),
+            Err(ZkError::SessionExpired) => Ok(()),
             // The servers keep the old session, and would refuse a new one as well.
             Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
@@ -482,12 +468,12 @@ impl Servers {
             }
             Ok(client) => {
                 let (_, changes) = StateChanges::new(client.state_watcher());
-                let (is_known, patience) = (client.session_id() == old.id(), client.session_timeout());
+                let patience = client.session_timeout();
                 drop(client);
                 match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
                     // The client's own clock is slower than `patience`, so a server has said so.
-                    Ok(_) => Ok(is_known),
+                    Ok(_) => Ok(()),
                     Err(_) => Err(ZkError::Timeout),
                 }
             }

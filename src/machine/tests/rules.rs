@@ -697,6 +697,17 @@ fn refused_delete_is_tried_again_at_slow_looks_and_at_the_close() {
 }
 
 #[test]
+fn close_whose_delete_is_refused_is_not_clean() {
+    for (outcome, is_clean) in [(Outcome::Done, true), (Outcome::Refused, false)] {
+        let mut session = Session::new();
+        session.hold();
+        let ask = one(&session.handle(Event::Close), |ask| matches!(ask, Ask::Delete { .. }));
+        session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
+        assert!(session.0.actions().any(|action| action == Action::End { is_clean }));
+    }
+}
+
+#[test]
 fn refused_delete_is_not_tried_again_once_the_node_is_gone_or_the_session_over() {
     for is_expired in [false, true] {
         let mut session = Session::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
-use testbed::proxy::{Cut, Request, Verdict};
+use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
@@ -224,30 +224,6 @@ async fn node_of_another_session_does_not_count_as_created() {
     assert!(futures_util::poll!(&mut created).is_pending());
 }
 
-/// No lock is left, but the node may stay until the session expires. The servers do not answer, or the connection is reset too.
-#[tokio::test]
-async fn close_that_has_not_deleted_a_kept_node_says_so() {
-    for is_reset in [false, true] {
-        let world = World::brief().await;
-        let session = world.session.clone();
-        let path = format!("{}/member", world.path);
-        let node = session.keep_node(&path, DATA).expect("a valid path");
-        soon("the node", node.created()).await.expect("created");
-        world.proxy.on_request(|_| Verdict::Hold);
-        world.proxy.reset();
-        let closing = tokio::spawn(async move { session.close().await });
-        if is_reset {
-            soon("the barrier of the removal", world.proxy.wait_for(|one| one.op == Op::Multi)).await;
-            world.proxy.refuse();
-        }
-        let closed = soon("the close", closing).await.expect("no panic");
-        let removed = soon("its end", node.remove()).await;
-        let case = format!("reset {is_reset}: {closed:?}, {removed:?}");
-        assert!(matches!(closed, Err(Error::Unavailable { .. })), "{case}");
-        assert!(matches!(removed, Err(Error::Unavailable { .. })), "{case}");
-    }
-}
-
 /// By its own clock the client has taken the old session for expired. The servers may have it for longer.
 #[tokio::test]
 async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
@@ -268,35 +244,6 @@ async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
     world.proxy.heal();
     soon("its end", other.remove()).await.expect("removed");
     assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
-}
-
-/// The close has given its client up, and waits for the end of the session.
-#[tokio::test]
-async fn removal_beside_a_close_is_not_confirmed_by_silent_servers() {
-    let world = World::brief().await;
-    let (_, node) = kept(&world).await;
-    world.proxy.on_request(|_| Verdict::Hold);
-    let session = world.session.clone();
-    let closing = tokio::spawn(async move { session.close().await });
-    until("no client", || world.session.client().is_none()).await;
-    assert!(!closing.is_finished());
-    let removed = soon("its end", node.remove()).await;
-    assert!(matches!(removed, Err(Error::Unavailable { .. })), "{removed:?}");
-    let closed = soon("the close", closing).await.expect("no panic");
-    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
-}
-
-/// A clone of the client keeps the ZooKeeper session open.
-#[tokio::test]
-async fn kept_node_goes_with_a_close_that_leaves_the_session() {
-    let world = World::new().await;
-    let (path, node) = kept(&world).await;
-    let client = world.session.client().expect("a client");
-    let closed = soon("the close", world.session.close()).await;
-    assert!(matches!(closed, Err(Error::SessionKept { .. })), "{closed:?}");
-    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
-    soon("its end", node.remove()).await.expect("removed");
-    drop(client);
 }
 
 /// Disturbs a node again and again for a while, and returns how often, and how long it took. Ten disturbances are under

@@ -172,6 +172,6 @@ fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended()
     assert!(!node.is_created());
     let error = users.block_on(soon("an answer", node.created())).expect_err("nothing keeps it");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    let error = users.block_on(soon("its end", node.remove())).expect_err("nobody has ended the session");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let error = users.block_on(soon("its end", node.remove())).expect_err("its session is over");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
 }
