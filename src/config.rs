@@ -32,7 +32,6 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `auth` | `ZK_AUTH` | the same without a file |
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
-/// | `session_file` | `ZK_SESSION_FILE` | the [session file](Servers::with_session_file), for a restart that does not wait; read what it ends; none by default |
 /// | `token_epoch` | `ZK_TOKEN_EPOCH` | the [epoch](Options::with_token_epoch) of fencing tokens, from 0 to 255; 0 by default |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
@@ -80,7 +79,6 @@ struct Settings {
     tls_ca_file: Option<PathBuf>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
-    session_file: Option<PathBuf>,
     identifier: Option<String>,
     token_epoch: Option<u8>,
 }
@@ -300,10 +298,10 @@ impl From<&Config> for Servers {
     fn from(config: &Config) -> Self {
         let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
         let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
-        let (config, session_file) = (config.clone(), config.settings.session_file.clone());
+        let config = config.clone();
         let first = config.servers();
         let servers = Self::from_fn(move || ready(config.servers().map_err(Error::into)));
-        servers.configured(first, options, chroot_acls, session_file)
+        servers.configured(first, options, chroot_acls)
     }
 }
 
@@ -341,7 +339,6 @@ impl Settings {
             "TLS_CA_FILE" => self.tls_ca_file = file(),
             "TLS_CERT_FILE" => self.tls_cert_file = file(),
             "TLS_KEY_FILE" => self.tls_key_file = file(),
-            "SESSION_FILE" => self.session_file = file(),
             "TOKEN_EPOCH" => {
                 let epoch = text()?;
                 let number = epoch.trim().parse();
@@ -418,7 +415,6 @@ mod tests {
             ("ZK_CHROOT", "/billing/eu"),
             ("ZK_CREATE_CHROOT", "true"),
             ("ZK_IDENTIFIER", "billing-7"),
-            ("ZK_SESSION_FILE", "/var/lib/billing/session"),
             ("ZK_AUTH", ""),
             ("ZK_HOME", "/opt/zookeeper"),
             ("ZKX_HOSTS", "other:2181"),
@@ -427,7 +423,6 @@ mod tests {
         let config = config.expect("a configuration");
         assert_eq!(config.hosts(), "zk1:2181,zk2:2181/billing/eu");
         assert!(config.settings.create_chroot);
-        assert_eq!(config.settings.session_file.as_deref(), Some(Path::new("/var/lib/billing/session")));
         assert_eq!(config.lock_options().identifier(), b"billing-7");
         let servers = format!("{:?}", Servers::from(&config));
         assert!(servers.contains("session_timeout: 10s"), "{servers}");

@@ -50,7 +50,7 @@ pub enum Error {
         /// Whether time or a connection was missing.
         why: Unanswered,
         /// The reason for each host, as far as it is known, from the last attempt to make or renew the session. Empty once
-        /// that has succeeded, and for an [attached](crate::Session::attach) session, whose hosts are not known.
+        /// that has succeeded.
         failures: Vec<HostFailure>,
     },
 
@@ -82,16 +82,6 @@ pub enum Error {
     SessionEnded {
         /// The reason why it cannot be renewed.
         reason: String,
-    },
-
-    /// [`Session::close`](crate::Session::close) has released all locks, but a clone of the session's client keeps the
-    /// ZooKeeper session open, with the nodes that the ACLs did not let it delete. Drop the clone: then the session
-    /// ends. If the clone is gone, drop the guards that have given a [`CheckWriter`](zookeeper_client::CheckWriter), and calls
-    /// that are kept and not polled: they hold the client, too.
-    #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
-    SessionKept {
-        /// The id of the session.
-        session: zookeeper_client::SessionId,
     },
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
@@ -209,7 +199,6 @@ kinds! {
     NameTaken: "name_taken",
     Closed: "closed",
     SessionEnded: "session_ended",
-    SessionKept: "session_kept",
     SessionFull: "session_full",
     Lost: "lost",
     Client: "client"

@@ -348,9 +348,8 @@ impl Hold {
     /// After the session has ended, the transaction fails. If it fails while the session is being closed, with `AuthFailed`
     /// or another error, it may have been done.
     ///
-    /// The guard keeps the client until the guard is dropped. A [`close`](crate::Session::close) ends the session all the
-    /// same, unless you have called [`Session::client`](crate::Session::client). It then returns [`Error::SessionKept`],
-    /// because it cannot tell the guard's client from yours.
+    /// The guard keeps a clone of the client until the guard is dropped. The ZooKeeper session of a
+    /// [closed](crate::Session::close) session goes on until then.
     ///
     /// The transaction checks that a node of the name exists. So it also succeeds if a client with DELETE and CREATE on the lock path, which is
     /// not a contender, has replaced the node, until the servers report the deletion.
@@ -373,7 +372,8 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss);
         }
-        let client = self.client.get_or_init(|| self.session.own_client()).as_ref().ok_or(Loss::Closed)?;
+        let client =
+            self.client.get_or_init(|| self.session.core().lock().client.clone()).as_ref().ok_or(Loss::Closed)?;
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {

@@ -6,7 +6,7 @@
 //!    clients that change or delete the node cost a bounded number of requests.
 //! 4. Two members of one session would not know whose a node is if the answers to both of their creates were lost. So only one of
 //!    them creates nodes at a path, until it is removed.
-//! 5. The close of a session waits for the removal of its kept nodes: the ZooKeeper session may go on, with a client of the user's.
+//! 5. A node goes with its ZooKeeper session. After the end of the session nothing is deleted.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -25,7 +25,7 @@ use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, On
 use crate::driver::Reservation;
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents, validate_data};
-use crate::session::{Keeping, Session, SessionState, fired};
+use crate::session::{Session, SessionState, fired};
 use crate::telemetry::guarded;
 
 /// The least time between two looks at the node that events or new data ask for.
@@ -65,8 +65,8 @@ enum Standing {
     },
     /// The servers refuse it.
     Failed(Error),
-    /// The session is over, for the first reason. The second is why its node could not be deleted.
-    Ended(Error, Option<Error>),
+    /// The session is over.
+    Ended(Error),
 }
 
 /// The data that the node is to have.
@@ -125,9 +125,8 @@ impl Session {
     /// the node is looked at once, and at most five times a second: other clients that go on changing or deleting it cost at most
     /// fifteen small requests a second.
     ///
-    /// [`close`](Self::close) and [`drain`](Self::drain) delete the node, also in a session that goes on because its client was
-    /// [attached](Self::attach) or shared. If the servers do not answer, `close` fails with [`Error::Unavailable`], and the node
-    /// stays until its ZooKeeper session ends.
+    /// The node goes with its ZooKeeper session: after a [`close`](Self::close) or a [`drain`](Self::drain), with the last clone
+    /// of its client.
     ///
     /// # Errors
     ///
@@ -174,7 +173,7 @@ impl Session {
             room: OnceLock::new(),
         });
         let (sender, standing) = watch::channel(Standing::Absent);
-        let task = self.home().spawn(keep(node.clone(), sender, self.keeping())).abort_handle();
+        let task = self.home().spawn(keep(node.clone(), sender)).abort_handle();
         Ok(KeptNode { node, standing, is_removed: false, task })
     }
 }
@@ -270,7 +269,7 @@ impl KeptNode {
         let mut standing = self.standing.clone();
         loop {
             match &*standing.borrow_and_update() {
-                Standing::Failed(error) | Standing::Ended(error, _) => return Err(error.clone()),
+                Standing::Failed(error) | Standing::Ended(error) => return Err(error.clone()),
                 Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
                     return Err(error.clone());
                 }
@@ -299,18 +298,15 @@ impl KeptNode {
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. While the session
     /// is being [renewed](SessionState::Renewing), that is until its last one is certainly over. The node is then deleted in the
-    /// background, as soon as a server answers. If the session is closed or over by then, the node stays until its ZooKeeper session
-    /// ends. So it does if the servers refuse to delete it: then the error is their reason, such as [`Error::NoAuth`].
+    /// background, as soon as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over: the node goes with
+    /// its ZooKeeper session. If the servers refuse to delete it, their reason, such as [`Error::NoAuth`].
     pub async fn remove(mut self) -> Result<()> {
         let removal = self.begin_removal();
         let removed = async {
             match removal.await {
                 Ok(removed) => removed,
                 // The runtime has ended, and the session with it.
-                Err(_) => {
-                    let (standing, keeping) = (self.standing.clone(), self.node.session.keeping());
-                    remove(&self.node, standing, keeping, pending()).await.unwrap_or(Ok(()))
-                }
+                Err(_) => remove(&self.node, self.standing.clone(), pending()).await.unwrap_or(Ok(())),
             }
         };
         let (session, is_in_doubt) = (&self.node.session, self.node.in_doubt.load(Ordering::Relaxed));
@@ -318,22 +314,23 @@ impl KeptNode {
         session.within(session.timeout() + second, removed).await
     }
 
-    /// Deletes the node in a task: a close waits for it, and the caller may drop the future, or keep it and not poll it. However long
+    /// Deletes the node in a task: the caller may drop the future, or keep it and not poll it. However long
     /// an outage lasts, the session may outlive it.
     fn begin_removal(&mut self) -> oneshot::Receiver<Result<()>> {
         let (mut report, removal) = oneshot::channel();
-        let keeping = self.node.session.keeping();
         self.task.abort();
         // Once only: a second look might find the node of another `KeptNode`.
         self.is_removed = true;
         let (node, standing) = (self.node.clone(), self.standing.clone());
         self.node.session.home().spawn(async move {
-            let Some(removed) = remove(&node, standing, keeping, report.closed()).await else { return };
+            let Some(removed) = remove(&node, standing, report.closed()).await else { return };
             // With the node its name is given back, which the caller may take again.
             let path = node.path.clone();
             drop(node);
-            // Reported to the log if nobody waits.
-            if let Err(Err(error)) = report.send(removed) {
+            // Reported to the log if nobody waits. A node goes with its session.
+            if let Err(Err(error)) = report.send(removed)
+                && !is_over(&error)
+            {
                 warn_left(&path, &error);
             }
         });
@@ -365,18 +362,14 @@ fn warn_left(path: &str, error: &Error) {
     );
 }
 
-/// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
-async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, keeping: Keeping) {
+/// Keeps the node until the session is over. The node then goes with its ZooKeeper session.
+async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>) {
     let (mut turns, mut written) = (interval(TURN), None);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let Err(error) = keep_until_refused(&node, &standing, &mut turns, &mut written).await;
         if is_over(&error) {
-            let left = delete(&node, node.session.id(), &keeping).await.err();
-            if let Some(left) = &left {
-                warn_left(&node.path, left);
-            }
-            standing.send_replace(Standing::Ended(error, left));
+            standing.send_replace(Standing::Ended(error));
             return;
         }
         guarded(|| tracing::warn!(path = &*node.path, %error, "cannot keep a node"));
@@ -488,7 +481,7 @@ pub(crate) async fn over(session: &Session, id: SessionId) {
 }
 
 /// Waits until the ZooKeeper session with this id is replaced; not at all if there was none. Waits for ever if the
-/// session is closed first: then the close waits until its nodes are deleted.
+/// session is closed first.
 async fn replaced(session: &Session, id: SessionId) {
     let is_over = |state| id.0 == 0 || is_replaced(session, id, state);
     if session.states().wait_for(is_over).await.is_none() {
@@ -496,7 +489,7 @@ async fn replaced(session: &Session, id: SessionId) {
     }
 }
 
-/// Waits for `pause`, or until the session is closed: a close waits for what is kept.
+/// Waits for `pause`, or until the session is closed.
 async fn unless_ended<T>(session: &Session, pause: impl Future<Output = T>) {
     let mut states = session.states();
     let is_ended = |state| matches!(state, SessionState::Closing | SessionState::Ended);
@@ -696,13 +689,12 @@ impl Node {
 async fn remove(
     node: &Node,
     mut standing: watch::Receiver<Standing>,
-    keeping: Keeping,
     nobody_waits: impl Future<Output = ()>,
 ) -> Option<Result<()>> {
     // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
-    if let Standing::Ended(_, left) = &*standing.borrow() {
-        return Some(left.clone().map_or(Ok(()), Err));
+    if let Standing::Ended(error) = &*standing.borrow() {
+        return Some(Err(error.clone()));
     }
     let id = node.session.id();
     let is_given_up = async {
@@ -710,73 +702,36 @@ async fn remove(
         replaced(&node.session, id).await;
     };
     tokio::select! {
-        deleted = delete(node, id, &keeping) => Some(deleted),
+        deleted = delete(node, id) => Some(deleted),
         () = is_given_up => None,
     }
 }
 
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
 /// the nodes of locks.
-async fn delete(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
-    delete_if_ours(node, id, keeping).await?;
+async fn delete(node: &Node, id: SessionId) -> Result<()> {
+    delete_if_ours(node, id).await?;
     if node.in_doubt.load(Ordering::Relaxed) {
         sleep(SECOND_SEARCH).await;
-        delete_if_ours(node, id, keeping).await?;
+        delete_if_ours(node, id).await?;
     }
     Ok(())
 }
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
-async fn delete_if_ours(node: &Node, id: SessionId, keeping: &Keeping) -> Result<()> {
+async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     if id.0 == 0 {
         return Ok(());
     }
     loop {
         let deleted =
             node.session.request(Some(Duration::MAX), |client| async move { delete_in(&client, node, id).await });
-        let deleted = match deleted.await {
-            Err(error) if is_over(&error) => delete_in_the_end(node, id, keeping).await?,
-            deleted => deleted?,
-        };
-        match deleted {
+        match deleted.await? {
             Ok(()) | Err(ZkError::NoNode) => return Ok(()),
             Err(ZkError::Throttled) => unless_ended(&node.session, sleep(PAUSE)).await,
             Err(error) => return Err(Error::refused("delete", &node.path, error)),
         }
     }
-}
-
-/// The same while the session is being closed. It takes no requests then, but it waits for this.
-async fn delete_in_the_end(node: &Node, id: SessionId, keeping: &Keeping) -> Result<Result<(), ZkError>> {
-    let session = &node.session;
-    let limit = session.timeout();
-    if node.mine.load(Ordering::Relaxed) == NONE {
-        // No create was ever sent.
-        return Ok(Ok(()));
-    }
-    if session.own_client().is_none() {
-        return if keeping.is_confirmed().await { Ok(Ok(())) } else { Err(session.unavailable(limit)) };
-    }
-    let deleted = timeout(limit, async {
-        // Once the client is given up, the close does not wait any more.
-        while let Some(client) = session.own_client() {
-            match delete_in(&client, node, id).await {
-                // A lost request is a custom error.
-                Err(ZkError::ConnectionLoss | ZkError::Throttled | ZkError::Custom(_)) => sleep(TURN).await,
-                // The close has halted the client. It is about to end the session, and the node with it.
-                Err(ZkError::AuthFailed) => return keeping.is_confirmed().await.then_some(Ok(())),
-                // The client has given the session up, perhaps by its own clock alone, or its runtime is gone. Neither shows that the
-                // servers have deleted the node.
-                Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::UnexpectedError(_)) => return None,
-                deleted => return Some(deleted),
-            }
-        }
-        None
-    });
-    deleted.await.ok().flatten().ok_or_else(|| {
-        keeping.leave();
-        session.unavailable(limit)
-    })
 }
 
 /// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.

@@ -283,12 +283,11 @@ pub(crate) enum Event {
         is_deleted: bool,
     },
     Connection(Connection),
-    /// A new session has replaced the one that ended. `created`: the session was created then or later; `None` for the
-    /// session of an attached client. `timeout`: in microseconds.
+    /// A new session has replaced the one that ended. `created`: the session was created then or later. `timeout`: in microseconds.
     Renewed {
         session: u64,
         nonce: u64,
-        created: Option<Moment>,
+        created: Moment,
         timeout: u64,
     },
     /// A listing for an operator or an observer showed these orphans.
@@ -353,8 +352,6 @@ pub(crate) struct Machine<T> {
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
-    /// Whether the client was attached. Its ZooKeeper session is not renewed, and is not closed with ours.
-    pub(crate) is_attached: bool,
     pub(crate) out: Vec<Action>,
 }
 
@@ -377,7 +374,6 @@ impl<T: Trust> Machine<T> {
             deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
-            is_attached: false,
             out: Vec::new(),
         }
     }
@@ -409,7 +405,6 @@ impl<T: Trust> Machine<T> {
             Event::Connection(connection) => self.connection(now, connection),
             Event::Renewed { session, nonce, created, timeout } => {
                 (self.id, self.nonce, self.timeout) = (session, nonce, Untracked(timeout));
-                self.is_attached = created.is_none();
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }

@@ -445,8 +445,8 @@ impl Membership {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. It then leaves in the background, as soon as a server
-    /// answers. If the servers refuse it, their reason, such as [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper
-    /// session ends.
+    /// answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over, and the servers' reason, such as [`Error::NoAuth`],
+    /// if they refuse it. The member then stays in the set until its ZooKeeper session ends.
     pub async fn leave(self) -> Result<()> {
         self.node.remove().await
     }

@@ -158,7 +158,7 @@ pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
     // No acquisition ends with these errors: a close returns the first, and a membership the second.
-    let errors = Error::KINDS.iter().copied().filter(|kind| !["session_kept", "name_taken"].contains(kind));
+    let errors = Error::KINDS.iter().copied().filter(|kind| *kind != "name_taken");
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }

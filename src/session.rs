@@ -2,9 +2,7 @@
 
 mod addresses;
 mod close;
-mod file;
 mod hosts;
-mod password;
 mod requests;
 pub(crate) mod servers;
 pub(crate) mod state_changes;
@@ -31,7 +29,6 @@ use crate::telemetry;
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
-pub(crate) use self::close::Keeping;
 pub(crate) use self::hosts::{has_chroot, normalize};
 pub(crate) use self::requests::{Interrupt, Zk, event, fired, found, read_all};
 pub(crate) use self::servers::TIMEOUTS_MS;
@@ -64,8 +61,8 @@ pub struct Session {
 }
 
 struct Inner {
-    /// The servers to connect to. `None` for an attached client.
-    servers: Option<Arc<Servers>>,
+    /// The servers to connect to.
+    servers: Arc<Servers>,
     core: Arc<Core>,
     /// The runtime on which the session lives.
     runtime: Handle,
@@ -87,8 +84,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
-    /// default). The check of the chroot, and the end of the session in a [session file](Servers::with_session_file), may
-    /// each take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
+    /// default). The check of the chroot may take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
     /// service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be used](Servers::new),
     /// or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///
@@ -111,7 +107,7 @@ impl Session {
     pub async fn connect(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
         let (client, created) = servers.connect_first().await?;
-        Ok(Self::begin(Some(servers), Some((client, Some(created)))))
+        Ok(Self::begin(servers, Some((client, created))))
     }
 
     /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
@@ -145,52 +141,21 @@ impl Session {
     /// ```
     pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
-        need_runtime("connect the session on the tokio runtime on which it is to live")?;
-        Ok(Self::begin(Some(servers), None))
-    }
-
-    /// Shares the session of a client that is already connected.
-    ///
-    /// Such a session is not renewed when it expires, and [`close`](Self::close) releases its locks but does not end
-    /// the client's session. Call it on the runtime on which the client was connected: the locks end with that runtime.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] outside a tokio runtime. A runtime other than the client's is not detected.
-    ///
-    /// # Panics
-    ///
-    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use zookeeper_recipes::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
-    ///
-    /// let client = Client::connect("localhost:2181").await?;
-    /// let session = Session::attach(client.clone())?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn attach(client: Client) -> Result<Self> {
-        need_runtime("attach the session on the tokio runtime on which its client was connected")?;
-        servers::warn_if_short(&client);
-        Ok(Self::begin(None, Some((client, None))))
+        need_runtime()?;
+        Ok(Self::begin(servers, None))
     }
 
     /// Starts the session's task on the current runtime, which must be the client's. `connected`: the client, and a time
-    /// before its session was created (`None` for an attached client).
-    fn begin(servers: Option<Arc<Servers>>, connected: Option<(Client, Option<Moment>)>) -> Self {
+    /// before its session was created.
+    fn begin(servers: Arc<Servers>, connected: Option<(Client, Moment)>) -> Self {
         telemetry::session_begins();
-        let options = servers.as_ref().map_or_else(Options::new, |servers| servers.lock_options.clone());
+        let options = servers.lock_options.clone();
         let core = Core::new();
         if let Some((client, created)) = connected {
             core.renew(&mut core.lock(), client, created);
         }
         tokio::spawn(Arc::clone(&core.reports).run());
-        tokio::spawn(drive(Arc::clone(&core), servers.clone()));
+        tokio::spawn(drive(Arc::clone(&core), Arc::clone(&servers)));
         Self {
             inner: Arc::new(Inner {
                 servers,
@@ -245,10 +210,8 @@ impl Session {
 
     /// Returns the current client, for other work in the same ZooKeeper session.
     ///
-    /// A renewal replaces the client. While you keep a clone, [`close`](Self::close) cannot end the session; it still
-    /// releases all locks, if the servers can be reached. It cannot tell your clones from the client in a guard that has
-    /// given a [`check_writer`](crate::Hold::check_writer), so after a call of this method such a guard keeps the session
-    /// open, too.
+    /// A renewal replaces the client. While you keep a clone, the ZooKeeper session goes on after a
+    /// [`close`](Self::close), which deletes all lock nodes.
     ///
     /// If the session ended in any other way than by a close, this returns its last client, whose requests fail.
     ///
@@ -268,15 +231,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
-        let mut state = self.core().lock();
-        state.is_client_shared = true;
-        state.client.as_deref().cloned()
-    }
-
-    /// Like [`client`](Self::client), for requests of this crate: a close ends the session although the client is still there. A
-    /// seam for `kept_node`.
-    pub(crate) fn own_client(&self) -> Option<Arc<Client>> {
-        self.core().lock().client.clone()
+        self.core().lock().client.as_deref().cloned()
     }
 
     /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.
@@ -370,15 +325,14 @@ impl Session {
 
     /// Returns whether the session's paths are below a chroot.
     pub(crate) fn has_chroot(&self) -> bool {
-        let asked = self.inner.servers.as_ref().is_some_and(|servers| servers.has_chroot());
+        let asked = self.inner.servers.has_chroot();
         let state = self.core().lock();
         if state.was_connected() { state.has_chroot() } else { asked }
     }
 
     /// Returns the hosts of the latest attempt to connect.
     fn hosts(&self) -> Arc<str> {
-        let known = self.inner.servers.as_ref().map(|servers| servers.hosts());
-        known.unwrap_or_else(|| "the servers of the attached client".into())
+        self.inner.servers.hosts()
     }
 }
 
@@ -399,9 +353,10 @@ impl Drop for Inner {
 }
 
 /// Fails without a tokio runtime. Panics on one without timers, now and not later in the background.
-fn need_runtime(instead: &str) -> Result<()> {
+fn need_runtime() -> Result<()> {
     if Handle::try_current().is_err() {
-        return Err(Error::invalid("runtime", format!("there is none; {instead}")));
+        let reason = "there is none; connect the session on the tokio runtime on which it is to live";
+        return Err(Error::invalid("runtime", reason));
     }
     drop(tokio::time::sleep(Duration::ZERO));
     Ok(())

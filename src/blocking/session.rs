@@ -91,14 +91,9 @@ impl Session {
     ///
     /// ```no_run
     /// # fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Error;
     /// use zookeeper_recipes::blocking::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
     ///
-    /// let session = Session::start(async || {
-    ///     let client = Client::connect("localhost:2181").await;
-    ///     zookeeper_recipes::Session::attach(client.map_err(|_| Error::Closed)?)
-    /// })?;
+    /// let session = Session::start(async || zookeeper_recipes::Session::lazy("localhost:2181"))?;
     /// # Ok(())
     /// # }
     /// ```

@@ -24,10 +24,10 @@ use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
 use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::state::{LONGER_NAME, State, ended, nonce};
+use crate::driver::state::{LONGER_NAME, State, nonce};
 use crate::driver::wire;
 use crate::error::Error;
-use crate::machine::{Action, Ask, Connection, Event, Life, Moment, Op, SESSION, Timer, caller_of};
+use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of};
 use crate::session::state_changes::StateChanges;
 
 /// The core of a session: its state under one lock, and what its tasks share.
@@ -213,8 +213,6 @@ impl Core {
             }
             // A read-only server cannot create lock nodes.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
-            // The close has halted the client, and is about to end the session.
-            SessionState::AuthFailed if state.machine.life() == Life::Over => {}
             SessionState::AuthFailed => {
                 state.is_refused = true;
                 self.expire(state);
@@ -230,19 +228,14 @@ impl Core {
         state.drop_flights();
         state.epoch += 1;
         self.decide(state, Event::Connection(Connection::Expired));
-        if state.machine.is_attached() {
-            state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
-        }
         (state.deferred.wakes_driver, state.deferred.notifies_changes) = (true, true);
     }
 
-    /// Begins a ZooKeeper session, the first or the next. `created`: a time before its creation; `None` for an attached
-    /// client.
-    pub(crate) fn renew(self: &Arc<Self>, state: &mut State, client: Client, created: Option<Moment>) {
+    /// Begins a ZooKeeper session, the first or the next. `created`: a time before its creation.
+    pub(crate) fn renew(self: &Arc<Self>, state: &mut State, client: Client, created: Moment) {
         let session = client.session_id().0.cast_unsigned();
         let timeout = micros(client.session_timeout());
         state.is_refused = false;
-        state.is_client_shared = created.is_none();
         // Without a chroot the path is `/`, which adds no bytes to a node's path.
         state.root_bytes = client.path().trim_end_matches('/').len();
         let at = now();
@@ -280,7 +273,7 @@ impl Core {
                         state.deferred.wakes_driver = true;
                     }
                     // The session's task acts on the end itself: it reads `Life::Over`.
-                    Action::End { .. } => {}
+                    Action::End { is_clean } => state.is_clean = is_clean,
                 }
             }
         }

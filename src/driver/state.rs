@@ -39,23 +39,10 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 /// How a session ended, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The servers have confirmed the end of the session, and with it of its nodes.
-    Confirmed,
-    /// The nodes are gone. There was no ZooKeeper session to end, or the servers will expire it. An attached client's goes on.
+    /// The lock nodes are gone, or there was no ZooKeeper session to end.
     Released,
-    /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
-    ClientKept,
-    /// The servers did not confirm the end.
+    /// Lock nodes may be left until the servers expire the session.
     Unconfirmed,
-}
-
-/// The nodes that must be deleted before the session ends, other than lock nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// How many tasks keep or delete them.
-    pub(crate) tasks: usize,
-    /// No server has answered whether one of them is deleted.
-    pub(crate) is_left: bool,
 }
 
 /// The reader of an acquisition's answers.
@@ -71,8 +58,6 @@ pub(crate) enum Reader {
 pub(crate) struct State {
     pub(crate) machine: Machine<Ledger>,
     pub(crate) client: Option<Arc<Client>>,
-    /// The user has taken the client in this session, and may keep a clone of it, which keeps the session open.
-    pub(crate) is_client_shared: bool,
     pub(super) paths: Paths,
     pub(super) budget: Budget,
     /// The length of the chroot in bytes. The servers count the chroot with every path.
@@ -96,7 +81,8 @@ pub(crate) struct State {
     pub(crate) error: Option<Error>,
     /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
-    pub(crate) kept: Kept,
+    /// The machine has ended the session with all lock nodes gone.
+    pub(crate) is_clean: bool,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
     pub(super) runtime_is_gone: bool,
@@ -160,13 +146,10 @@ impl State {
 
     /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new one the session is
     /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
-    /// nodes go with it. In an attached client's session the nodes are deleted here.
+    /// nodes go with it.
     pub(super) fn fail(&mut self) {
         let was_up = self.machine.is_connected();
         self.error.get_or_insert_with(|| ended(POISONED));
-        if let Some(client) = self.client.clone().filter(|_| self.machine.is_attached()) {
-            self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
-        }
         self.machine.fail(Ledger::new(0, None, Moment(0)));
         self.count_connected(was_up);
         self.count_cleanup(0);
@@ -245,13 +228,6 @@ impl State {
     pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
         let queues = self.machine.op(op).into_iter().flat_map(|acquisition| &acquisition.queues);
         queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
-    }
-
-    /// Returns the paths of all lock nodes of this session that may exist.
-    pub(super) fn all_nodes(&self) -> Vec<String> {
-        let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
-        let deleted = self.machine.nodes_to_delete();
-        own.chain(deleted.map(|(path, name)| names::own(&self.paths.text(path), name))).collect()
     }
 
     /// Returns the time between two beats, in microseconds.

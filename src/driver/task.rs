@@ -5,14 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::{Client, SessionInfo, SessionState as ClientState};
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::{SessionInfo, SessionState as ClientState};
 
 use crate::clock::now;
 use crate::driver::core::Core;
 use crate::driver::reports::is_traced;
 use crate::driver::state::{Closing, RUNTIME_GONE, State, ended};
-use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Event, Life, Moment, Timer};
 use crate::session::servers::Servers;
@@ -23,8 +22,8 @@ use crate::telemetry;
 /// The computer has slept if the timers fall behind the clock of trust by more than this, in microseconds.
 const SLEPT: u64 = 20_000;
 
-/// Returns the future of a session's task. With `servers`, the task renews the session. It ends when the session is over.
-pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Future<Output = ()> + Send + 'static {
+/// Returns the future of a session's task. The task ends when the session is over.
+pub(crate) fn drive(core: Arc<Core>, servers: Arc<Servers>) -> impl Future<Output = ()> + Send + 'static {
     // Built outside the `async` block, so that `Task::drop` runs even if the future is never polled.
     let mut task = Task { core, servers, is_done: false };
     async move { task.run().await }
@@ -32,7 +31,7 @@ pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Futu
 
 struct Task {
     core: Arc<Core>,
-    servers: Option<Arc<Servers>>,
+    servers: Arc<Servers>,
     /// The session has been ended properly, so `drop` has nothing left to do.
     is_done: bool,
 }
@@ -41,7 +40,7 @@ impl Task {
     async fn run(&mut self) {
         let core = Arc::clone(&self.core);
         let mut beats = Beats::default();
-        let (mut old, mut began) = (None, None);
+        let mut old = None;
         loop {
             if is_traced() {
                 core.report(|| tracing::trace!("session's task is woken"));
@@ -61,10 +60,7 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
-                    let closing = shut_down(&core, self.servers.as_deref(), began).await;
-                    if let Some(servers) = &self.servers {
-                        servers.over(closing == Closing::Confirmed).await;
-                    }
+                    let closing = shut_down(&core).await;
                     // `Session::close` returns after the next step. The reports are made before that.
                     core.reports.ended().await;
                     self.is_done = true;
@@ -73,13 +69,11 @@ impl Task {
                     return state.close(closing);
                 }
                 _ if runtime_is_gone => return,
-                Life::Closing => _ = began.get_or_insert_with(Instant::now),
                 Life::Renewing => {
-                    let Some(servers) = &self.servers else { return };
-                    renew(&core, servers, &mut old).await;
+                    renew(&core, &self.servers, &mut old).await;
                     continue;
                 }
-                Life::Open | Life::Draining => {}
+                Life::Open | Life::Draining | Life::Closing => {}
             }
             // Late answers are looked for only once a beat, because there may be thousands of calls.
             if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
@@ -104,38 +98,25 @@ impl Drop for Task {
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(RUNTIME_GONE));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Released };
-        let given = state.client.clone().filter(|_| state.machine.is_attached());
-        let nodes = state.all_nodes();
         self.core.expire(&mut state);
         self.core.handle(&mut state, Event::Close);
         self.core.handle(&mut state, Event::Timer(Timer::CloseBy));
-        // The holds now report a loss, so their nodes must go. Our own session ends with its client, or with its runtime. In
-        // an attached client's session the nodes are deleted below. A client without its runtime is dead, but
-        // `Session::client` may still return it.
-        let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
+        // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
+        // client without its runtime is dead, but `Session::client` may still return it.
+        let dropped = if is_panicking { state.client.take() } else { None };
         state.close(closing);
         drop(state);
-        // Whoever opens the file next ends this session, so all holds must be lost before it is unlocked.
-        if let Some(servers) = &self.servers {
-            servers.unlock();
-        }
         self.core.reports.end();
         drop(dropped);
-        if let Some(client) = given {
-            nodes.iter().for_each(|node| wire::send_delete(&client, node));
-        }
     }
 }
 
 /// Ends our session after the server gave the connection to another one. Drops the client, which is in a session that nobody
-/// asked for; an attached client is kept. Returns the session that was ours.
+/// asked for. Returns the session that was ours.
 fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    if state.machine.is_attached() {
-        state.client.clone_from(&client);
-    }
     let is_refused = state.machine.is_listing_refused();
     drop(state);
     let session = client.map(|client| client.session().clone())?;
@@ -188,7 +169,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     if state.machine.life() != Life::Renewing {
         return;
     }
-    core.renew(&mut state, client, Some(created));
+    core.renew(&mut state, client, created);
     drop(state);
     let is_renewed = old.is_some();
     core.report(move || {
@@ -199,95 +180,24 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     });
 }
 
-/// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
-/// timeout, counted from the time when the close `began` to delete nodes, if there were any.
-async fn shut_down(core: &Arc<Core>, servers: Option<&Servers>, began: Option<Instant>) -> Closing {
-    let (client, has_ended, is_clean, is_attached, times) = {
-        let state = core.lock();
-        let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
-        let (client, has_ended) = (state.client.clone(), state.connection.is_none());
-        (client, has_ended, state.machine.is_clean(), state.machine.is_attached(), times)
-    };
-    let Some(client) = client.filter(|_| !has_ended || began.is_some()) else {
-        // There is no session to end.
-        return Closing::Released;
-    };
-    let began = began.unwrap_or_else(Instant::now);
-    let session = client.session().clone();
-    let end_over_another_connection = async || {
-        let Some(servers) = servers else { return Closing::Unconfirmed };
-        let ended = timeout_at(began + times.close_ended(), servers.end(&session)).await;
-        if ended == Ok(true) { Closing::Confirmed } else { Closing::Unconfirmed }
-    };
-    if has_ended {
-        // The client has ended it, perhaps by its own clock, after an outage. It was there when the close began, and had nodes,
-        // which the servers may still have.
-        return end_over_another_connection().await;
-    }
-    if is_attached {
-        let deleted = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
-        drop((client, core.lock().give_client_up()));
-        return if deleted == Ok(true) { Closing::Released } else { Closing::Unconfirmed };
-    }
-    let deleted = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
-    let is_clean = is_clean && deleted == Ok(true);
-    // From here on nobody else can take the client.
-    let (given_up, is_shared) = {
+/// Drops the client: the ZooKeeper session ends with its last clone. Waits a while for that.
+async fn shut_down(core: &Core) -> Closing {
+    let (client, is_clean, times) = {
         let mut state = core.lock();
-        (state.give_client_up(), state.is_client_shared)
+        let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
+        let client = state.give_client_up().filter(|_| state.connection.is_some());
+        (client, state.is_clean, times)
     };
-    drop(given_up);
-    let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
-    let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
-    let (_, changes) = StateChanges::new(client.state_watcher());
-    // Calls that run drop it soon. A call that nobody polls does not, and neither does a guard that has given a `CheckWriter`.
-    let limit = Instant::now() + times.close_let_go();
-    let is_held = !is_shared && timeout_at(limit, let_go_by_others(&client)).await.is_err();
-    // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
-    // client keeps the session open, and it is no use to wait longer. If nothing is left to delete, it is not needed.
-    let is_kept = is_clean && is_answering;
-    let is_released = is_clean && !is_shared;
-    let until =
-        if is_kept || is_released { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    if is_held {
-        let ended = timeout_at(until, async {
-            wire::halt(&client).await;
-            end_over_another_connection().await
-        });
-        return match ended.await {
-            Ok(Closing::Confirmed) => Closing::Confirmed,
-            _ if is_clean => Closing::Released,
-            _ => Closing::Unconfirmed,
-        };
-    }
-    drop(client);
-    match timeout_at(until, changes.ended()).await {
-        Ok(ClientState::Closed) => Closing::Confirmed,
-        Ok(_) if is_clean => Closing::Released,
-        Ok(_) => end_over_another_connection().await,
-        Err(_) if is_kept => Closing::ClientKept,
-        // Without an answer nobody knows whether a clone keeps the session.
-        Err(_) if is_released => Closing::Released,
-        Err(_) => Closing::Unconfirmed,
-    }
-}
-
-/// Waits until nobody else has the client. Nothing tells when that is so.
-async fn let_go_by_others(client: &Arc<Client>) {
-    while Arc::strong_count(client) > 1 {
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Waits until the tasks that keep nodes have ended. Returns whether the servers have answered all their requests to delete
-/// them.
-async fn kept_are_deleted(core: &Core) -> bool {
-    let mut changes = core.changes.subscribe();
-    while core.lock().kept.tasks > 0 {
-        // The sender lives as long as the core.
-        let _ = changes.changed().await;
-    }
-    !core.lock().kept.is_left
+    let has_closed = match client {
+        Some(client) => {
+            let (_, changes) = StateChanges::new(client.state_watcher());
+            drop(client);
+            timeout(times.close_ended(), changes.ended()).await == Ok(ClientState::Closed)
+        }
+        // The client may have ended the session by its own clock. The servers may still have its nodes.
+        None => false,
+    };
+    if is_clean || has_closed { Closing::Released } else { Closing::Unconfirmed }
 }
 
 /// The times of earlier beats. Each beat goes to the account of trust, where a stall of the process shows as a gap.

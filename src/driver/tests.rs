@@ -56,22 +56,6 @@ async fn panic_under_the_lock_ends_the_session() {
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
 }
 
-#[tokio::test]
-async fn panic_under_the_lock_deletes_the_nodes_in_the_session_of_a_given_client() {
-    let local = Session::local().await.expect("a session");
-    let session = Session::attach(local.client().expect("a client")).expect("in a runtime");
-    let guard = Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held");
-    let core = Arc::clone(session.core());
-    let panics = std::thread::spawn(move || {
-        let _state = core.lock();
-        panic!("on purpose");
-    });
-    panics.join().expect_err("it panics");
-    assert_eq!(timeout(SOON, guard.lost()).await.expect("in time"), Loss::Expired);
-    let next = Mutex::new(&local, "/locks/report").expect("a mutex");
-    drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
-}
-
 /// Keeps the events of the journal.
 #[derive(Clone, Default)]
 struct Journal(Arc<std::sync::Mutex<Vec<String>>>);

@@ -413,23 +413,3 @@ impl List {
         Ok(())
     }
 }
-
-/// Sends a delete, and discards the answer.
-pub(super) fn send_delete(client: &Client, node: &str) {
-    drop(client.delete(node, None).now_or_never());
-}
-
-/// Ends a client that others hold, too, but not its session: it sends credentials of a kind that no server knows. The server
-/// refuses them, and the client does not reconnect then. The client offers nothing better (docs/upstream.md). If it is
-/// disconnected, it sends them when it is connected again, also if this was dropped.
-pub(super) async fn halt(client: &Client) {
-    drop(client.auth("no-such-scheme", b"").await);
-}
-
-/// Waits for the answer of a quorum to a transaction of one check. A refused check is an answer, too.
-pub(super) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
-    match transact(client, |writer| writer.add_check_version("/", -1)).await {
-        Ok(Ok(_) | Err((_, ZkError::NoAuth | ZkError::NoNode))) => Ok(()),
-        Ok(Err((_, error))) | Err(error) => Err(error),
-    }
-}

@@ -45,11 +45,6 @@ impl<T: Trust> Machine<T> {
         self.timeout.0
     }
 
-    /// Returns whether the client was attached. Its ZooKeeper session is not renewed, and is not closed with ours.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.is_attached
-    }
-
     /// Returns whether anything is known of a path.
     pub(crate) fn knows(&self, path: Path) -> bool {
         self.paths.contains_key(&path)
@@ -119,8 +114,6 @@ impl<T: Trust> Machine<T> {
         self.timers.clear();
         let loss = if self.life == Life::Closing { Loss::Closed } else { Loss::Expired };
         match self.life {
-            // The session of an attached client is not renewed.
-            Life::Open if self.is_attached => self.life = Life::Closing,
             Life::Open => self.life = Life::Renewing,
             // No hold is left to wait for.
             Life::Draining => self.life = Life::Closing,
@@ -228,10 +221,7 @@ impl<T: Trust> Machine<T> {
                 self.finish(now, op, End::Lost(Loss::Closed));
             }
         }
-        // An attached client's session goes on, so its nodes have to be deleted, however long that takes.
-        if !self.is_attached {
-            self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
-        }
+        self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
     }
 
     /// Returns whether no delete is outstanding and no path may have a node of the session that is not known.
@@ -245,7 +235,8 @@ impl<T: Trust> Machine<T> {
             self.close(now);
         }
         if self.life == Life::Closing && self.is_clean() {
-            self.end(true);
+            // Nodes whose delete the ACLs refuse go with the ZooKeeper session.
+            self.end(self.refused.is_empty());
         }
     }
 
@@ -258,7 +249,7 @@ impl<T: Trust> Machine<T> {
     /// Replaces the machine after a panic under the lock. The session is over, so nothing is granted any more.
     pub(crate) fn fail(&mut self, trust: T) {
         let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
-        (self.id, self.timeout, self.is_attached) = (before.id, before.timeout, before.is_attached);
+        (self.id, self.timeout) = (before.id, before.timeout);
         (self.life, self.is_up) = (Life::Over, false);
     }
 

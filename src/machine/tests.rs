@@ -93,7 +93,7 @@ fn create_that_another_session_owns_ends_the_session_and_no_more() {
     let sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     session.answer(&sent[0], created(Name { number: 0, guid: 1, kind: Kind::Lock }, Some(8)));
     assert!(!session.0.is_up, "the session counts as over");
-    session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
+    session.handle(Event::Renewed { session: 9, nonce: 10, created: NOW, timeout: T });
     assert!(session.0.paths.values().all(|row| row.creating == 1), "only the next create is under way");
 }
 
@@ -194,7 +194,7 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
     let (mut session, watch) = granted();
     session.handle(Event::Fired { watch, is_deleted: true });
     session.handle(Event::Connection(Connection::Expired));
-    let sent = session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
+    let sent = session.handle(Event::Renewed { session: 9, nonce: 10, created: NOW, timeout: T });
     assert!(matches!(sent[0], Ask::Create { .. }), "its session had ended, so it queues again: {sent:?}");
 
     let (mut session, _) = granted();

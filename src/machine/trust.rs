@@ -63,7 +63,7 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 
     /// Starts over for a new session, which is connected at `now`, and was created at `created` or later, if that is
     /// known.
-    fn renewed(&mut self, timeout: u64, created: Option<Moment>, now: Moment);
+    fn renewed(&mut self, timeout: u64, created: Moment, now: Moment);
 }
 
 /// The account of a session's answers, for a session timeout *T*. docs/design/trust.md has the rule and its reasons.
@@ -286,8 +286,8 @@ impl Trust for Ledger {
         now <= sent.plus(self.timeout / 8)
     }
 
-    fn renewed(&mut self, timeout: u64, created: Option<Moment>, now: Moment) {
-        *self = Self::new(timeout, created, now);
+    fn renewed(&mut self, timeout: u64, created: Moment, now: Moment) {
+        *self = Self::new(timeout, Some(created), now);
     }
 }
 

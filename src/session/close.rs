@@ -13,10 +13,13 @@ impl Session {
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. Then the ZooKeeper session is ended. The call takes one session timeout at most. A second call
-    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is under
-    /// way there is nothing to end, because the old session has expired. After an outage it may have expired by the
-    /// client's clock alone; its nodes then stay until the servers expire it, too.
+    /// [`Error::Closed`]. `Ok` means that every lock node of the session is certainly deleted. The session then drops its
+    /// client: the ZooKeeper session ends with the last clone of that client, such as one from [`client`](Self::client), or
+    /// in a guard that has given a [`check_writer`](crate::Hold::check_writer). Kept nodes go with the ZooKeeper session.
+    ///
+    /// The call takes one session timeout at most. A second call waits for the same end. While a renewal is under way there
+    /// is nothing to end, because the old session has expired. After an outage it may have expired by the client's clock
+    /// alone; its nodes then stay until the servers expire it, too.
     ///
     /// # Cancel safety
     ///
@@ -24,11 +27,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
-    /// session, one session timeout after they last heard from the session or from a clone of its client.
-    /// [`Error::SessionKept`] if a clone of [`client`](Self::client) keeps the session open, or, once that was called, a guard
-    /// that has given a [`check_writer`](crate::Hold::check_writer). All locks are released then, except for nodes that the
-    /// ACLs do not let us delete.
+    /// [`Error::Unavailable`] if the servers could not be reached in time, or if the ACLs do not let us delete a node and the
+    /// end of the session was not confirmed. Nodes may stay for up to a session timeout; if you keep a clone of the client,
+    /// for as long as that.
     ///
     /// # Examples
     ///
@@ -50,23 +51,17 @@ impl Session {
         let ended = until(&core.changes, || core.lock().closing);
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
-            if state.connection.is_none() {
-                // The task has not run, but there is no session to end.
+            if state.is_clean {
+                // The task has not run, but no lock node is left.
                 return Closing::Released;
             }
-            // An attached client's session goes on, and so does the clean-up.
-            let client = if state.machine.is_attached() { None } else { state.give_client_up() };
+            let client = state.give_client_up();
             drop(state);
             drop(client);
             Closing::Unconfirmed
         });
         match closing {
-            Closing::Confirmed | Closing::Released => Ok(()),
-            Closing::ClientKept => {
-                let session = self.id();
-                tracing::warn!(%session, "a clone of its client keeps a session open that was closed");
-                Err(Error::SessionKept { session })
-            }
+            Closing::Released => Ok(()),
             Closing::Unconfirmed => Err(self.unavailable(limit)),
         }
     }
@@ -83,8 +78,7 @@ impl Session {
     /// a waiter until it returns its guard, even if it is first, because no work has begun under it. A hold counts as cut
     /// off if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
     ///
-    /// All clones of the session are drained. Draining an [attached](Self::attach) session ends only its locks; other
-    /// sessions that were attached to the same client go on. While a renewal is under way there is no hold to wait for. A
+    /// All clones of the session are drained. While a renewal is under way there is no hold to wait for. A
     /// session that is already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`,
     /// are answered.
     ///
@@ -129,40 +123,6 @@ impl Session {
         }
         self.close().await?;
         Ok(cut_off)
-    }
-}
-
-/// A node that must be deleted before the session ends, other than a lock node. The close waits for such nodes, up to a
-/// limit.
-#[derive(Debug)]
-pub(crate) struct Keeping(Arc<Core>);
-
-impl Session {
-    /// Counts one more kept node, until the result is dropped. A seam for `kept_node`: the session has no list of these
-    /// nodes.
-    pub(crate) fn keeping(&self) -> Keeping {
-        self.core().lock().kept.tasks += 1;
-        Keeping(Arc::clone(self.core()))
-    }
-}
-
-impl Keeping {
-    /// Notes that no server has answered whether the node is deleted.
-    pub(crate) fn leave(&self) {
-        self.0.lock().kept.is_left = true;
-    }
-
-    /// Waits until the session is closed, and returns whether the servers have confirmed that: then its nodes are gone. The close
-    /// must not wait for kept nodes any more.
-    pub(crate) async fn is_confirmed(&self) -> bool {
-        until(&self.0.changes, || self.0.lock().closing).await == Closing::Confirmed
-    }
-}
-
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        self.0.lock().kept.tasks -= 1;
-        self.0.changes.send_replace(());
     }
 }
 

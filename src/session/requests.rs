@@ -237,8 +237,7 @@ impl Session {
     /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
     /// inner result is the answer, or the error with which the servers refuse the request.
     ///
-    /// Keep no clone of the client beyond the request: a [`close`](Self::close) does not know of it, and its session would go
-    /// on. [`client`](Self::client) returns one to keep.
+    /// The ZooKeeper session of a [closed](Self::close) session goes on while you keep a clone of the client.
     ///
     /// # Cancel safety
     ///
@@ -313,20 +312,21 @@ impl Session {
     /// Returns the error of a request that was not answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
         let is_up = self.core().lock_current().machine.is_connected();
-        let servers = self.inner.servers.as_ref().filter(|_| !is_up);
-        let why = if is_up { Unanswered::TimeLimit } else { Unanswered::Servers };
-        let failures = servers.map_or_else(Vec::new, |servers| servers.failures());
+        let (why, failures) = if is_up {
+            (Unanswered::TimeLimit, Vec::new())
+        } else {
+            (Unanswered::Servers, self.inner.servers.failures())
+        };
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
     /// Returns the time limit of every call that does not queue: one session timeout.
     pub(crate) fn timeout(&self) -> Duration {
-        let asked = self.inner.servers.as_ref().map(|servers| servers.requested_timeout());
         let state = self.core().lock();
         if state.was_connected() {
             Duration::from_micros(state.machine.session_timeout())
         } else {
-            asked.unwrap_or_default()
+            self.inner.servers.requested_timeout()
         }
     }
 }

@@ -6,13 +6,10 @@
 //!    clock, and an old node would stand before ours in the queue until the server agrees. A leader answers `SessionExpired`
 //!    from the moment at which it begins to end a session; only if it loses its office before that is done do the nodes stay
 //!    until the next leader expires the session.
-//! 3. A session that an earlier process has left in the session file is ended in the same way. The file names a session
-//!    before any lock can be acquired in it.
 
 use std::fmt;
 use std::future::pending;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -26,7 +23,6 @@ use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
 use crate::locked::locked;
 use crate::machine::Moment;
 use crate::options::Options;
-use crate::session::file::SessionFile;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::session::{addresses, hosts};
@@ -37,10 +33,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest pause after refused credentials: a fix takes a while, and servers log each refusal.
 const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
-
-/// How long a write of the session file may take. Without limits a disk that hangs would keep a renewed session from its callers.
-const LONGEST_FIRST_WRITE: Duration = Duration::from_secs(10);
-const LONGEST_WRITE: Duration = Duration::from_secs(2);
 
 /// The longest time that the function given to [`Servers::from_fn`] may take in the background.
 const LONGEST_QUESTION: Duration = Duration::from_secs(30);
@@ -55,7 +47,7 @@ const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
 /// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes two ticks of the servers, but no
 /// client can ask for their `tickTime`.
-pub(super) fn warn_if_short(client: &Client) {
+fn warn_if_short(client: &Client) {
     if client.session_timeout() < LEAST_BY_DEFAULT {
         guarded(|| {
             tracing::warn!(
@@ -117,10 +109,6 @@ pub struct Servers {
     chroot: OnceLock<String>,
     /// The ACLs of a chroot that is created if it does not exist.
     chroot_acls: Option<Arc<[Acl]>>,
-    /// The path of the session file.
-    session_file: Option<PathBuf>,
-    /// The session file, opened for one session.
-    file: Option<Arc<SessionFile>>,
     /// The options of the session's locks.
     pub(super) lock_options: Options,
 }
@@ -195,85 +183,12 @@ impl Servers {
         })
     }
 
-    /// Keeps the ZooKeeper session in a file, so that a restart after a crash does not wait for the session timeout.
-    ///
-    /// After a crash or `kill -9`, a lock stays taken until the ZooKeeper session of the process expires. With a session
-    /// file, the next process *ends* that session before it makes its own. The locks of the crashed process are free then.
-    ///
-    /// **It ends locks whose work may still run.** A child process can survive the process that held the lock, and so can a
-    /// request that is under way to a store. Without the file, they have the rest of the session timeout to end. Use it
-    /// where the work ends with the process, or where the store checks the [fencing token](crate::FencingToken).
-    ///
-    /// The file has the id and the password of the session. It is written before a lock can be acquired in the session, and
-    /// replaced after each renewal. Anyone who knows the password can end the session, so on Unix only the owner can read
-    /// the file. The file is removed when the session has ended by [`close`](crate::Session::close),
-    /// [`drain`](crate::Session::drain) or drop.
-    ///
-    /// The file belongs to one session at a time, which has a lock on `FILE.lock` beside it. The operating system releases
-    /// that lock when the process ends. Never delete `FILE.lock`. Put both where they survive a restart: on a local disk,
-    /// or on a volume that one machine mounts. Containers on that machine may share it. On NFS, a machine that is cut off
-    /// from the file server loses the lock, and with `nolock` or `local_lock` machines do not see each other's locks. A
-    /// copy of the file ends no session, because the file identifies its own `FILE.lock`. A clone of the whole disk is not
-    /// detected: keep the file out of images.
-    ///
-    /// While no server answers, the old session cannot be ended, and no new one is made.
-    /// [`connect`](crate::Session::connect) tries for one session timeout, and [`lazy`](crate::Session::lazy) until it is
-    /// closed. The first failure is logged as a warning. A session that the servers do not know needs no end: it has
-    /// expired, or belonged to other servers. ClickHouse Keeper does not keep a session over a reconnect, so there the
-    /// locks stay until the session expires.
-    ///
-    /// If the file cannot be written after a renewal, the session goes on, and a warning is logged. An
-    /// [attached](crate::Session::attach) session has no session file. With [`from_fn`](Self::from_fn), set the file on the
-    /// result. A file that is set on the servers which the function returns is ignored.
-    ///
-    /// Reports of this wait, and requests to avoid it: [kazoo#435], [zk-ruby#42], [Alluxio#1885], [KAFKA-1387], ClickHouse
-    /// [#33714] and [#114408], [CURATOR-396].
-    ///
-    /// [kazoo#435]: https://github.com/python-zk/kazoo/pull/435
-    /// [zk-ruby#42]: https://github.com/zk-ruby/zookeeper/issues/42
-    /// [Alluxio#1885]: https://github.com/Alluxio/alluxio/pull/1885
-    /// [KAFKA-1387]: https://issues.apache.org/jira/browse/KAFKA-1387
-    /// [#33714]: https://github.com/ClickHouse/ClickHouse/issues/33714
-    /// [#114408]: https://github.com/ClickHouse/ClickHouse/issues/114408
-    /// [CURATOR-396]: https://issues.apache.org/jira/browse/CURATOR-396
-    ///
-    /// # Errors
-    ///
-    /// [`connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) return [`Error::InvalidInput`]
-    ///
-    /// * if the file belongs to a session that is alive, of this process or another;
-    /// * if the path is a directory or no regular file, or the file contains anything but a session; the file stays as it
-    ///   is;
-    /// * if the file cannot be read, locked or written.
-    ///
-    /// `connect` also returns it if the process cannot connect to itself on 127.0.0.1, which it needs to learn the password
-    /// from its client.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::{Mutex, Servers, Session};
-    ///
-    /// let servers = Servers::new("zk1:2181,zk2:2181,zk3:2181").with_session_file("/var/lib/billing/zookeeper-session");
-    /// // Ends the session of the process that was killed.
-    /// let session = Session::connect(servers).await?;
-    /// let guard = Mutex::new(&session, "/locks/billing")?.lock().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_session_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.session_file = Some(path.into());
-        self
-    }
-
     /// Creates servers from a function. `ask` is called for the first connection, and again whenever the session is
     /// renewed. Use it for rotated passwords, and for servers that move.
     ///
     /// A setting on this value, such as by [`with_session_timeout`](Self::with_session_timeout), applies to all servers
-    /// that `ask` returns. If these come from a [`Config`](crate::Config), its identifier, `create_chroot` and
-    /// `session_file` have no effect here.
+    /// that `ask` returns. If these come from a [`Config`](crate::Config), its identifier and `create_chroot`
+    /// have no effect here.
     ///
     /// `ask` is not called while the session lives, even if the connection is lost: the client reconnects to the hosts that
     /// it has. So while servers are replaced, list old and new ones, until the sessions that know only the old ones are
@@ -318,11 +233,10 @@ impl Servers {
         first: Result<Self>,
         lock_options: Options,
         chroot_acls: Option<Acls<'_>>,
-        session_file: Option<PathBuf>,
     ) -> Self {
         let target = first.and_then(|first| locked(&first.target).clone());
         let chroot_acls = chroot_acls.map(|acls| Arc::from(&*acls));
-        Self { target: Mutex::new(target), lock_options, chroot_acls, session_file, ..self }
+        Self { target: Mutex::new(target), lock_options, chroot_acls, ..self }
     }
 
     fn of(question: Option<Box<Question>>, target: Result<Option<Target>>) -> Self {
@@ -332,8 +246,6 @@ impl Servers {
             failures: Mutex::default(),
             chroot: OnceLock::new(),
             chroot_acls: None,
-            session_file: None,
-            file: None,
             lock_options: Options::new(),
         }
     }
@@ -352,11 +264,9 @@ impl Servers {
         self
     }
 
-    /// Checks the hosts and the settings, and opens the session file for one session. Fails if the servers or the file
-    /// cannot be used.
-    pub(super) fn checked(mut self) -> Result<Arc<Self>> {
+    /// Checks the hosts and the settings. Fails if the servers cannot be used.
+    pub(super) fn checked(self) -> Result<Arc<Self>> {
         locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
-        self.file = self.session_file.as_deref().map(SessionFile::open).transpose()?.map(Arc::new);
         Ok(Arc::new(self))
     }
 
@@ -413,82 +323,8 @@ impl Servers {
 
     /// Connects for the first time.
     pub(super) async fn connect_first(&self) -> Result<(Client, Moment)> {
-        let (target, began) = (self.target().await?, now());
-        // The limit is one session timeout, because the client tries to connect with a new session for as long.
-        let ended =
-            timeout(target.session_timeout, self.with_reasons(&target, self.end_left_at_last(&target))).await;
-        ended.unwrap_or_else(|_| {
-            self.report_left(&ZkError::Timeout);
-            Err(self.unavailable(&target, began))
-        })?;
-        let connected = self.connect_to(&target, true).await?;
-        self.name(&connected.0, LONGEST_FIRST_WRITE).await?;
-        Ok(connected)
-    }
-
-    /// Retries [`end_left`](Self::end_left) until the servers answer.
-    async fn end_left_at_last(&self, target: &Target) -> Result<()> {
-        use ZkError::{ConnectionLoss, Custom, NoHosts, Timeout};
-
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.end_left(target).await {
-                Err(Error::Client { source: ConnectionLoss | Custom(_) | NoHosts | Timeout, .. }) => {}
-                ended => return ended,
-            }
-            wait(&mut pause, LONGEST_PAUSE).await;
-        }
-    }
-
-    /// Ends the session that an earlier process has left, if any.
-    async fn end_left(&self, target: &Target) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let Some(left) = file.left().await? else { return Ok(()) };
-        self.bury(target, left).await.map_err(|error| {
-            self.report_left(&error);
-            Error::refused(END, &target.hosts, error)
-        })?;
-        file.left_is_gone();
-        let session = left.id();
-        guarded(|| tracing::info!(%session, "servers were asked to end the session that the session file names"));
-        Ok(())
-    }
-
-    /// Warns, once, that the session which an earlier process has left cannot be ended.
-    fn report_left(&self, error: &ZkError) {
-        if let Some(session) = self.file.as_ref().and_then(|file| file.fails_first()) {
-            guarded(|| {
-                tracing::warn!(
-                    %session, %error, hosts = %self.hosts(),
-                    "cannot end the session of the session file yet; it is tried again before a new one is made"
-                );
-            });
-        }
-    }
-
-    /// Writes the session of this client to the session file, if there is one.
-    async fn name(&self, client: &Client, limit: Duration) -> Result<()> {
-        match &self.file {
-            Some(file) => file.name(client.session(), limit).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Gives up the session file at the end of the session. Removes the file if the servers have ended the last ZooKeeper
-    /// session.
-    pub(crate) async fn over(&self, is_ended: bool) {
-        let Some(file) = &self.file else { return };
-        if is_ended {
-            file.name_none(LONGEST_WRITE).await;
-        }
-        file.unlock();
-    }
-
-    /// Unlocks the session file, for the next session.
-    pub(crate) fn unlock(&self) {
-        if let Some(file) = &self.file {
-            file.unlock();
-        }
+        let target = self.target().await?;
+        self.connect_to(&target, true).await
     }
 
     fn unavailable(&self, target: &Target, since: Moment) -> Error {
@@ -602,20 +438,6 @@ impl Servers {
         None
     }
 
-    /// Ends a session in a close, or finds that it has expired. Its client no longer can: it is over, perhaps by its own
-    /// clock, or was halted. Tries until a server answers, and returns whether the answer shows that the session is over. It
-    /// connects to the servers that were used last, and does not call the function of [`from_fn`](Self::from_fn).
-    pub(crate) async fn end(&self, session: &SessionInfo) -> bool {
-        let Some(target) = self.known() else { return false };
-        let mut pause = FIRST_PAUSE;
-        loop {
-            if let Ok(is_known) = self.bury(&target, session).await {
-                return is_known;
-            }
-            wait(&mut pause, LONGEST_PAUSE).await;
-        }
-    }
-
     async fn ask_for_target(&self) -> Result<Target> {
         timeout(LONGEST_QUESTION, self.target()).await.unwrap_or_else(|_| {
             let reason =
@@ -626,28 +448,18 @@ impl Servers {
 
     async fn try_to_renew(&self, old: Option<&SessionInfo>, is_gone: &mut bool) -> Result<(Client, Moment)> {
         let target = self.ask_for_target().await?;
-        self.end_left(&target).await?;
         if let Some(old) = old.filter(|_| !*is_gone) {
             self.bury(&target, old).await.map_err(|error| Error::refused(END, &target.hosts, error))?;
             *is_gone = true;
         }
-        let connected = self.connect_to(&target, old.is_none()).await?;
-        // The locks are needed more than the file, so the error is only logged. The file then names a session that has
-        // ended.
-        if let Err(error) = self.name(&connected.0, LONGEST_WRITE).await {
-            let session = connected.0.session_id();
-            guarded(
-                || tracing::warn!(%session, %error, "no session file for this session: after a crash it has to expire"),
-            );
-        }
-        Ok(connected)
+        self.connect_to(&target, old.is_none()).await
     }
 
-    /// Ends the old session, or finds that it has expired. Returns false if the server gave another session instead, which shows
-    /// nothing: the old nodes then stay in their queues until the servers expire the old session.
-    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<bool, ZkError> {
+    /// Ends the old session, or finds that it has expired. If the server gives another session instead, the old nodes stay in
+    /// their queues until the servers expire the old session.
+    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
-            Err(ZkError::SessionExpired) => Ok(true),
+            Err(ZkError::SessionExpired) => Ok(()),
             // The servers keep the old session, and would refuse a new one as well.
             Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
@@ -656,12 +468,12 @@ impl Servers {
             }
             Ok(client) => {
                 let (_, changes) = StateChanges::new(client.state_watcher());
-                let (is_known, patience) = (client.session_id() == old.id(), client.session_timeout());
+                let patience = client.session_timeout();
                 drop(client);
                 match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
                     // The client's own clock is slower than `patience`, so a server has said so.
-                    Ok(_) => Ok(is_known),
+                    Ok(_) => Ok(()),
                     Err(_) => Err(ZkError::Timeout),
                 }
             }

@@ -28,28 +28,9 @@ impl Times {
         self.0 / 8
     }
 
-    // A close takes at most *T*. In the first *T*/4 the machine deletes the nodes; see `Machine::close`. Then, or as soon as
-    // all nodes are gone, the ZooKeeper session is ended, and the servers delete any nodes that are left.
-
-    /// The time after the start of a close at which it stops waiting for kept nodes to be deleted (see `Session::keeping`),
-    /// and for a quorum to answer a check.
-    pub(crate) fn close_answered(self) -> Duration {
-        self.0 * 3 / 8
-    }
-
-    /// How long calls that run may take to let the client go, once the session has given it up.
-    pub(crate) fn close_let_go(self) -> Duration {
-        self.0 / 16
-    }
-
-    /// How long to wait for the end of the session once a quorum has answered, or nothing is left to delete. If it has not ended
-    /// by then, a clone of the client keeps it open, or no server answers.
-    pub(crate) fn close_kept(self) -> Duration {
-        self.0 / 3
-    }
-
-    /// The time after the start of a close at which waiting for the end of the session stops.
+    /// How long a close waits for the end of the ZooKeeper session once the client is dropped. Before that, the machine
+    /// has deleted nodes for as long at most; see `Machine::close`.
     pub(crate) fn close_ended(self) -> Duration {
-        self.0 * 7 / 8
+        self.0 / 4
     }
 }

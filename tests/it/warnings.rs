@@ -47,11 +47,6 @@ impl Warnings {
         Self::new().down_to(Level::TRACE)
     }
 
-    /// Captures all levels, of other crates as well.
-    pub(crate) fn of_everything() -> Self {
-        Self { of: "", ..Self::and_traces() }
-    }
-
     /// Panics in the logging thread at a text that contains this.
     pub(crate) fn that_panic_at(text: &'static str) -> Self {
         Self { panics_at: Some(text), ..Self::and_traces() }

@@ -219,11 +219,6 @@ pub(crate) struct Wanted {
     /// Our name in `zklock list`; host name, process id and a random part by default.
     #[arg(long, env = "ZK_IDENTIFIER", value_name = "TEXT")]
     pub(crate) identifier: Option<String>,
-    /// Gets the lock back at once after zklock was killed: writes its session to FILE, and first ends the session that a killed
-    /// zklock has left there. That frees the lock although its work may still run, such as its command, unless that dies with
-    /// zklock. Each zklock that runs needs a FILE of its own.
-    #[arg(long, visible_alias = "leaving", value_name = "FILE")]
-    pub(crate) session_file: Option<PathBuf>,
     /// Creates nodes that only we may read, change and delete, by the identity with which we authenticate.
     #[arg(long)]
     pub(crate) private: bool,

@@ -21,17 +21,8 @@ use crate::line::address;
 
 /// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
-    connect_with(connection, None, limit).await
-}
-
-/// The same with a session file.
-pub(crate) async fn connect_with(
-    connection: &Connection,
-    session_file: Option<&Path>,
-    limit: Option<Duration>,
-) -> Result<Session, Failure> {
     let hosts = hosts(connection)?;
-    let connected = connect_to(connection, session_file, &hosts);
+    let connected = connect_to(connection, &hosts);
     match limit {
         None => connected.await,
         Some(limit) => {
@@ -70,18 +61,8 @@ async fn of_hosts(hosts: &str, limit: Duration) -> String {
 }
 
 /// Connects to these hosts, within one session timeout. Creates a missing chroot if that is wanted.
-pub(crate) async fn connect_to(
-    connection: &Connection,
-    session_file: Option<&Path>,
-    hosts: &str,
-) -> Result<Session, Failure> {
-    let servers = || {
-        let servers = servers(connection, connection.session(), hosts)?;
-        Ok::<_, Failure>(match session_file {
-            Some(file) => servers.with_session_file(file),
-            None => servers,
-        })
-    };
+pub(crate) async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
+    let servers = || servers(connection, connection.session(), hosts);
     let connected = match Session::connect(servers()?).await {
         Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
             create_chroot(connection, hosts).await?;

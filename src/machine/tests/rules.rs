@@ -636,7 +636,7 @@ fn caller_has_no_turn_after_the_end_of_its_session() {
     let mut session = Session::new();
     in_turn(&mut session);
     session.handle(Event::Connection(Connection::Expired));
-    let sent = session.handle(Event::Renewed { session: 8, nonce: 10, created: Some(NOW), timeout: T });
+    let sent = session.handle(Event::Renewed { session: 8, nonce: 10, created: NOW, timeout: T });
     let is_turn = |ask: &Ask| matches!(ask, Ask::Create { spec, .. } if spec.queues == [(1, Kind::Lock)]);
     assert!(sent.iter().any(is_turn) && session.stage_of(FIRST) == Phase::Turning, "{sent:?}");
 }
@@ -694,6 +694,17 @@ fn refused_delete_is_tried_again_at_slow_looks_and_at_the_close() {
     session.answer(&delete, Outcome::Done);
     assert_eq!(session.0.life, Life::Over);
     assert!(session.0.refused.is_empty());
+}
+
+#[test]
+fn close_whose_delete_is_refused_is_not_clean() {
+    for (outcome, is_clean) in [(Outcome::Done, true), (Outcome::Refused, false)] {
+        let mut session = Session::new();
+        session.hold();
+        let ask = one(&session.handle(Event::Close), |ask| matches!(ask, Ask::Delete { .. }));
+        session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
+        assert!(session.0.actions().any(|action| action == Action::End { is_clean }));
+    }
 }
 
 #[test]

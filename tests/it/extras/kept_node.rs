@@ -3,16 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
-use testbed::proxy::{Cut, Request, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
+use testbed::proxy::{Cut, Request};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
-use crate::support::{
-    BRIEF, TIMEOUT, World, at_most, hosts, is_keep_alive, polled, renewed, soon, stat_until, until,
-};
+use crate::support::{World, at_most, is_keep_alive, polled, renewed, soon, stat_until, until};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -226,91 +224,6 @@ async fn node_of_another_session_does_not_count_as_created() {
     assert!(futures_util::poll!(&mut created).is_pending());
 }
 
-async fn attached(hosts: &str) -> (Client, Session) {
-    let client = Client::connector().with_session_timeout(TIMEOUT).connect(hosts).await.expect("connects");
-    (client.clone(), Session::attach(client).expect("in a runtime"))
-}
-
-/// The ZooKeeper session goes on, with the client of the user.
-#[tokio::test]
-async fn kept_node_goes_with_the_close_of_an_attached_session() {
-    let world = World::new().await;
-    let path = format!("{}/member", world.path);
-    for round in ["close", "remove", "close and remove", "remove and close", "drop and close", "drain"] {
-        let (client, session) = attached(&hosts()).await;
-        let node = session.keep_node(&path, DATA).expect("a valid path");
-        soon("the node", node.created()).await.expect("created");
-        match round {
-            "close" => soon(round, session.close()).await.expect("closed"),
-            "remove" => soon(round, node.remove()).await.expect("removed"),
-            "close and remove" => {
-                let (closed, removed) = soon(round, join(session.close(), node.remove())).await;
-                assert_eq!((closed, removed), (Ok(()), Ok(())));
-            }
-            "remove and close" => {
-                let (removed, closed) = soon(round, join(node.remove(), session.close())).await;
-                assert_eq!((closed, removed), (Ok(()), Ok(())));
-            }
-            "drop and close" => {
-                drop(node);
-                soon(round, session.close()).await.expect("closed");
-            }
-            _ => assert_eq!(soon(round, session.drain(Duration::ZERO)).await, Ok(0)),
-        }
-        assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None, "{round}");
-        client.check_stat("/").await.expect("its session goes on");
-    }
-}
-
-#[tokio::test]
-async fn removal_after_the_close_of_an_attached_session_has_removed_the_node_or_fails() {
-    let world = World::new().await;
-    let path = format!("{}/member", world.path);
-    for is_refused in [false, true] {
-        let (_client, session) = attached(&hosts()).await;
-        let node = session.keep_node(&path, DATA).expect("a valid path");
-        soon("the node", node.created()).await.expect("created");
-        if is_refused {
-            let read_only = [Acl::new(Permission::READ, AuthId::anyone())];
-            world.admin.set_acl(&world.path, &read_only, None).await.expect("set");
-        }
-        soon("the close", session.close()).await.expect("closed");
-        assert!(!node.is_created());
-        let removed = soon("its end", node.remove()).await;
-        let is_there = world.admin.check_stat(&path).await.expect("asked").is_some();
-        assert_eq!(is_there, is_refused);
-        assert_eq!(matches!(removed, Err(Error::NoAuth { .. })), is_refused, "{removed:?}");
-    }
-}
-
-/// No lock is left, but the node may stay until the session expires. The servers do not answer, or the connection is reset too.
-#[tokio::test]
-async fn close_that_has_not_deleted_a_kept_node_says_so() {
-    for (is_attached, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
-        let world = World::brief().await;
-        let client = Client::connector().with_session_timeout(BRIEF).connect(&world.proxy.hosts()).await;
-        let client = client.expect("connects");
-        let own = Session::attach(client.clone()).expect("in a runtime");
-        let session = if is_attached { own } else { world.session.clone() };
-        let path = format!("{}/member", world.path);
-        let node = session.keep_node(&path, DATA).expect("a valid path");
-        soon("the node", node.created()).await.expect("created");
-        world.proxy.on_request(|_| Verdict::Hold);
-        world.proxy.reset();
-        let closing = tokio::spawn(async move { session.close().await });
-        if is_reset {
-            soon("the barrier of the removal", world.proxy.wait_for(|one| one.op == Op::Multi)).await;
-            world.proxy.refuse();
-        }
-        let closed = soon("the close", closing).await.expect("no panic");
-        let removed = soon("its end", node.remove()).await;
-        let case = format!("attached {is_attached}, reset {is_reset}: {closed:?}, {removed:?}");
-        assert!(matches!(closed, Err(Error::Unavailable { .. })), "{case}");
-        assert!(matches!(removed, Err(Error::Unavailable { .. })), "{case}");
-        drop(client);
-    }
-}
-
 /// By its own clock the client has taken the old session for expired. The servers may have it for longer.
 #[tokio::test]
 async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
@@ -331,50 +244,6 @@ async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
     world.proxy.heal();
     soon("its end", other.remove()).await.expect("removed");
     assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
-}
-
-/// The close has given its client up, and waits for the end of the session.
-#[tokio::test]
-async fn removal_beside_a_close_is_not_confirmed_by_silent_servers() {
-    let world = World::brief().await;
-    let (_, node) = kept(&world).await;
-    world.proxy.on_request(|_| Verdict::Hold);
-    let session = world.session.clone();
-    let closing = tokio::spawn(async move { session.close().await });
-    until("no client", || world.session.client().is_none()).await;
-    assert!(!closing.is_finished());
-    let removed = soon("its end", node.remove()).await;
-    assert!(matches!(removed, Err(Error::Unavailable { .. })), "{removed:?}");
-    let closed = soon("the close", closing).await.expect("no panic");
-    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
-}
-
-#[tokio::test]
-async fn kept_node_is_deleted_by_a_close_whose_connection_is_reset() {
-    let world = World::new().await;
-    let (client, session) = attached(&world.proxy.hosts()).await;
-    let path = format!("{}/member", world.path);
-    let node = session.keep_node(&path, DATA).expect("a valid path");
-    soon("the node", node.created()).await.expect("created");
-    world.proxy.reset();
-    world.proxy.cut(Cut::BeforeAnswer(1));
-    soon("the close", session.close()).await.expect("closed");
-    assert!(world.proxy.cut_fired());
-    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
-    drop((client, node));
-}
-
-/// A clone of the client keeps the ZooKeeper session open.
-#[tokio::test]
-async fn kept_node_goes_with_a_close_that_leaves_the_session() {
-    let world = World::new().await;
-    let (path, node) = kept(&world).await;
-    let client = world.session.client().expect("a client");
-    let closed = soon("the close", world.session.close()).await;
-    assert!(matches!(closed, Err(Error::SessionKept { .. })), "{closed:?}");
-    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
-    soon("its end", node.remove()).await.expect("removed");
-    drop(client);
 }
 
 /// Disturbs a node again and again for a while, and returns how often, and how long it took. Ten disturbances are under

@@ -3,9 +3,9 @@
 use futures_util::future::{join_all, try_join_all};
 use testbed::frames::Op;
 use testbed::proxy::Request;
-use zookeeper_recipes::{Election, Error, MultiLock, Mutex, Session};
+use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, Session};
 
-use crate::support::{World, children, soon};
+use crate::support::{BRIEF, World, children, connect, hosts, pass, soon};
 
 /// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
@@ -153,4 +153,32 @@ async fn observers_in_an_almost_full_session_see_the_next_leader() {
         assert_eq!(leader.token(), term.fencing_token());
     }
     term.resign().await.expect("resigned");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holds_leave_room_for_a_waiter() {
+    // Answered in time for its holds to be fresh on a busy machine, too.
+    let timeout = 6 * BRIEF;
+    let world = World::at(&hosts(), timeout).await;
+    let path = |number: usize| format!("{}/{}{number}", world.path, "x".repeat(600));
+    // It holds meanwhile, however long a busy machine takes.
+    let other = connect(&world.hosts).await;
+    let ahead = Mutex::new(&other, &path(1000)).expect("a mutex").lock().await.expect("held");
+    let mut holds = Vec::new();
+    for number in 0..170 {
+        holds.push(Mutex::new(&world.session, &path(number)).expect("a mutex").lock().await.expect("held"));
+    }
+    // By now all of them watch their nodes, or check them otherwise.
+    pass(timeout / 2).await;
+    let mutex = Mutex::new(&world.session, &path(1000)).expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    crate::support::wait_children(&world.admin, &path(1000), 2).await;
+    ahead.release().await.expect("released");
+    let guard = soon("a turn", waiting).await.expect("no panic").expect("held");
+    assert!(holds.iter().all(|hold| hold.state() == HoldState::Held));
+    let last = holds.pop().expect("a hold");
+    world.admin.delete(&last.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss of a hold without a watch", last.lost()).await, Loss::Deleted);
+    guard.release().await.expect("released");
+    world.session.close().await.expect("closed");
 }

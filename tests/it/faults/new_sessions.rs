@@ -11,7 +11,7 @@ use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents};
 
 use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
 use crate::warnings::Warnings;
@@ -203,19 +203,6 @@ async fn session_and_its_hold_live_on_over_a_reconnect() {
     .await;
     assert_eq!(world.session.id(), before);
     guard.release().await.expect("still held");
-}
-
-/// What a given client did before is not known, so its connection is shown to be its session's, too.
-#[tokio::test]
-async fn attached_session_is_over_when_its_client_is_given_another() {
-    let world = World::new().await;
-    let client = world.session.client().expect("a client");
-    let attached = Session::attach(client.clone()).expect("attached");
-    let guard =
-        zookeeper_recipes::Mutex::new(&attached, &world.path).expect("a mutex").lock().await.expect("held");
-    world.proxy.forget_sessions();
-    world.proxy.cut_now();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
 }
 
 /// A session without a node is asked nothing: the owner of its next node is the first that shows it.

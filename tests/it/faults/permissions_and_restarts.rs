@@ -248,17 +248,3 @@ async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
     drop(listening);
     assert_eq!(warnings.count("cannot delete a lock node"), 2, "each node is in the log once");
 }
-
-#[tokio::test]
-async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_session() {
-    let world = World::new().await;
-    world.restrict(Permission::READ | Permission::CREATE | Permission::ADMIN).await;
-    let client = world.session.client().expect("a client");
-    let attached = Session::attach(client).expect("in a runtime");
-    let guard = Mutex::new(&attached, &world.path).expect("a mutex").lock().await.expect("held");
-    soon("a refusal", guard.release()).await.expect_err("not allowed");
-    let all = [Acl::new(Permission::ALL, AuthId::anyone())];
-    world.admin.set_acl(&world.path, &all, None).await.expect("opened");
-    soon("the end", attached.close()).await.expect("closed");
-    world.wait_empty().await;
-}

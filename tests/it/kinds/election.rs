@@ -18,7 +18,7 @@ use zookeeper_recipes::{
     Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
 };
 
-use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, polled, remove_path, soon, until};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_most, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -847,22 +847,6 @@ async fn observer_in_a_closed_session_returns_closed() {
     let (seen, ended) = tokio::join!(soon("an end", observer.changed()), closed.close());
     ended.expect("closed");
     assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
-}
-
-/// As after a `select!` that has seen the signal to stop.
-#[tokio::test]
-async fn close_is_not_held_up_by_an_observer_that_nobody_polls() {
-    let world = World::new().await;
-    let _leader = candidate(&world, "0").await.campaign().await.expect("leads");
-    let mut observer = election(&world.session, &world.path, "observer").observe();
-    assert!(changed(&mut observer).await.is_some());
-    let mut next = Box::pin(observer.changed());
-    assert!(polled(3, &mut next).await.is_none());
-    let closed = Instant::now();
-    assert_eq!(soon("the close", world.session.close()).await, Ok(()));
-    // The observer has a sixteenth of the session timeout to let the client go.
-    assert!(closed.elapsed() <= at_most(TIMEOUT / 16 + 4 * ROUND_TRIP), "{:?}", closed.elapsed());
-    drop(next);
 }
 
 /// As in a `select!` with a timer, whose branch asks.

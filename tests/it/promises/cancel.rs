@@ -1,5 +1,6 @@
 //! A future may be dropped at any poll. Nothing is left, and the lock stays usable.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use zookeeper_recipes::{Error, LockGuard};
@@ -298,4 +299,21 @@ async fn release_continues_when_its_future_is_dropped() {
         drop(done);
         world.wait_empty().await;
     }
+}
+
+#[tokio::test]
+async fn abandoned_node_does_not_block_its_own_session() {
+    let world = World::new().await;
+    world.make_path().await;
+    for round in 0..20 {
+        {
+            let mutex = world.mutex();
+            let mut cancelled = pin!(mutex.lock());
+            let _ = futures_util::poll!(&mut cancelled);
+        }
+        let guard = world.mutex().try_lock().await.expect("asked");
+        let guard = guard.unwrap_or_else(|| panic!("round {round}: there is no other contender"));
+        guard.release().await.expect("released");
+    }
+    world.wait_empty().await;
 }

@@ -1,5 +1,8 @@
 //! Sessions that expire, nodes that operators delete, and partitions.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use testbed::Server;
@@ -8,9 +11,9 @@ use testbed::next_look;
 use testbed::proxy::Verdict;
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
+use zookeeper_recipes::{Error, HoldState, Loss};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, hosts, locking, pass, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_most, hosts, locking, pass, soon, stall};
 
 /// The servers of the tests look for sessions that have ended once a tick.
 const TICK: Duration = Duration::from_millis(500);
@@ -254,21 +257,6 @@ async fn call_that_begins_as_its_session_ends_is_granted_in_the_next() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
-async fn session_made_from_a_client_is_not_renewed() {
-    let world = World::new().await;
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let client = connector.connect(&world.proxy.hosts()).await.expect("connects");
-    let session = zookeeper_recipes::Session::attach(client).expect("in a runtime");
-    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let guard = mutex.lock().await.expect("held");
-    world.expire_that_of(&session).await;
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    let error =
-        tokio::time::timeout(PATIENCE, mutex.lock()).await.expect("no wait for ever").expect_err("no session");
-    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-}
-
 /// Servers from 3.8.4 and 3.9.2 on hide a node, even its existence, from clients without READ on it.
 #[tokio::test]
 async fn hold_stays_trusted_where_the_root_may_not_be_read() {
@@ -305,4 +293,51 @@ async fn hold_that_begins_soon_after_an_outage_lives_on() {
     let guard = soon("the lock", world.mutex().lock()).await.expect("held");
     let lost = timeout(limit * 9 / 8, guard.lost()).await;
     assert!(lost.is_err() || world.session.id() != before, "{lost:?}, though its session lives");
+}
+
+#[tokio::test]
+async fn loss_signal_of_a_released_guard_stays_pending() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (lost, polls) = (guard.lost(), Arc::new(AtomicUsize::new(0)));
+    let count = polls.clone();
+    let signal = tokio::spawn(async move {
+        let mut lost = pin!(lost);
+        std::future::poll_fn(|cx| {
+            count.fetch_add(1, Ordering::Relaxed);
+            lost.as_mut().poll(cx)
+        })
+        .await
+    });
+    tokio::task::yield_now().await;
+    guard.release().await.expect("released");
+    pass(2 * BRIEF).await;
+    assert!(!signal.is_finished(), "it was released, not lost");
+    assert!(polls.load(Ordering::Relaxed) < 10, "{} polls", polls.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn node_of_the_same_name_is_not_the_one_that_was_created() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let [node] = guard.nodes() else { panic!("one node") };
+    world.admin.delete(node, None).await.expect("deleted");
+    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(node, b"", &mode).await.expect("created");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert!(guard.release().await.is_err());
+}
+
+/// A thread that stalls for longer than the first write of a session is trusted.
+#[tokio::test]
+async fn guard_that_is_returned_after_a_stall_is_held() {
+    // With more room than the machine itself stalls for.
+    let timeout = 3 * BRIEF;
+    let world = World::at(&hosts(), timeout).await;
+    world.make_path().await;
+    stall(timeout / 3);
+    let guard = soon("a hold", world.mutex().lock()).await.expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(guard.valid_for() > timeout / 4, "trusted for {:?}", guard.valid_for());
+    guard.release().await.expect("released");
 }

@@ -7,7 +7,6 @@ use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
     Candidate, Election, Error, HoldState, KeptNode, Loss, Mutex, Semaphore, SemaphoreShare, Session, Standing,
 };
@@ -164,25 +163,6 @@ fn node_is_kept_for_as_long_as_the_session_lives_whose_caller_had_another_runtim
     lasting.block_on(stat_until(&world.admin, &path, |stat| stat.is_none()));
 }
 
-/// The client was given, and lived on another runtime. Its watchers panic when that is gone.
-#[test]
-fn end_of_the_runtime_of_a_given_client_is_the_end_of_the_session_for_its_nodes() {
-    let ours = runtime();
-    for round in 0..10 {
-        let theirs = runtime();
-        let client = theirs.block_on(Client::connect(&hosts())).expect("connects");
-        ours.block_on(async {
-            let session = Session::attach(client).expect("in a runtime");
-            let path = format!("/it-{}/host-7", Uuid::new_v4().simple());
-            let node = session.keep_node(&path, b"there").expect("a valid path");
-            soon("the node", node.created()).await.expect("created");
-            spawn_blocking(|| drop(theirs)).await.expect("ended");
-            let error = soon("an answer", node.set_data(b"more")).await.expect_err("nothing writes it");
-            assert!(matches!(error, Error::SessionEnded { .. }), "{round}: {error:?}");
-        });
-    }
-}
-
 #[test]
 fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended() {
     let (sessions, users) = (runtime(), runtime());
@@ -192,6 +172,6 @@ fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended()
     assert!(!node.is_created());
     let error = users.block_on(soon("an answer", node.created())).expect_err("nothing keeps it");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    let error = users.block_on(soon("its end", node.remove())).expect_err("nobody has ended the session");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let error = users.block_on(soon("its end", node.remove())).expect_err("its session is over");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
 }

@@ -8,9 +8,8 @@ use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
 use tokio::task::JoinHandle;
-use zookeeper_recipes::{
-    Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock, Session,
-};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock};
 
 use crate::support::{World, hosts, locking, soon};
 use crate::ways::Ways;
@@ -247,22 +246,6 @@ async fn cancelled_waiters_in_between_are_passed_over() {
     world.wait_empty().await;
 }
 
-/// Sessions on clones of one client share the nodes' owner, but not their memory.
-#[tokio::test]
-async fn two_sessions_on_one_client_hand_over_by_the_server() {
-    let world = World::with_path().await;
-    let client = world.session.client().expect("a client");
-    let [one, two] = [(); 2].map(|()| Session::attach(client.clone()).expect("attached"));
-    let lock = |session: &Session| Mutex::new(session, &world.path).expect("a mutex");
-    let held = lock(&one).lock().await.expect("held");
-    let next = waiter(&world, lock(&two), 2).await;
-    let last = waiter(&world, lock(&one), 3).await;
-    held.release().await.expect("released");
-    granted(next).await.release().await.expect("released");
-    granted(last).await.release().await.expect("released");
-    world.wait_empty().await;
-}
-
 #[tokio::test]
 async fn hold_that_reached_its_limit_hands_nothing_over() {
     let ways = Ways::new();
@@ -423,11 +406,12 @@ async fn deletion_of_a_predecessor_of_the_same_session_takes_another_listing() {
     let _listening = ways.listen();
     let world = World::with_path().await;
     let client = world.session.client().expect("a client");
-    let other = Session::attach(client.clone()).expect("attached");
-    let held = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let prefix = format!("{}/_c_{}-lock-", world.path, uuid::Uuid::new_v4());
+    let (_, number) = client.create(&prefix, b"", &ephemeral).await.expect("created");
     let next = waiter(&world, world.mutex(), 2).await;
     watching(&world).await;
-    held.release().await.expect("released");
+    client.delete(&format!("{prefix}{number}"), None).await.expect("deleted");
     let guard = granted(next).await;
     assert!(ways.has(guard.fencing_token(), "Listed"), "{}", ways.summary());
     guard.release().await.expect("released");

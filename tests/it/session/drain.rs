@@ -11,16 +11,13 @@ use tracing::subscriber::set_default;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
     Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, SessionState,
     Standing,
 };
 
 use crate::recipes::*;
-use crate::support::{
-    BRIEF, PATIENCE, ROUND_TRIP, TIMEOUT, World, at_most, children, locking, polled, soon, wait_children,
-};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, locking, polled, soon};
 use crate::warnings::have_several_subscribers;
 
 macro_rules! table {
@@ -273,22 +270,6 @@ async fn close_ends_the_drains_that_are_under_way() {
         assert_eq!(drained(drain).await, Ok(0), "it was the close that cut the hold off");
     }
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
-}
-
-#[tokio::test]
-async fn drain_of_an_attached_session_leaves_its_client_and_other_sessions() {
-    let world = World::new().await;
-    let client = Client::connector().with_session_timeout(TIMEOUT).connect(&world.hosts).await.expect("connects");
-    let [drained, other] = [(); 2].map(|()| Session::attach(client.clone()).expect("in a runtime"));
-    let lock = |session: &Session, name: &str| Mutex::new(session, &format!("{}-{name}", world.path));
-    let guard = lock(&drained, "drained").expect("a mutex").lock().await.expect("held");
-    let kept = lock(&other, "kept").expect("a mutex").lock().await.expect("held");
-    assert_eq!(soon("the drain", drained.drain(Duration::ZERO)).await, Ok(1));
-    wait_children(&world.admin, guard.path(), 0).await;
-    assert_eq!(kept.state(), HoldState::Held);
-    assert!(kept.revoke_requested().now_or_never().is_none(), "another session is drained");
-    kept.release().await.expect("still held");
-    assert!(client.check_stat("/").await.is_ok(), "the client goes on");
 }
 
 #[tokio::test]

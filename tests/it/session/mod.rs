@@ -1,8 +1,6 @@
 //! Sessions from their start to their end.
 
 #[cfg(feature = "scenes")]
-mod attached;
-#[cfg(feature = "scenes")]
 mod drain;
 #[cfg(feature = "scenes")]
 mod ends;
@@ -10,8 +8,6 @@ mod ends;
 mod lazy;
 #[cfg(feature = "scenes")]
 mod renewal;
-#[cfg(not(virtual_time))]
-mod restart;
 #[cfg(not(virtual_time))]
 mod runtime;
 #[cfg(feature = "scenes")]

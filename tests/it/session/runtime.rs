@@ -13,10 +13,10 @@ use testbed::free_port;
 use testbed::proxy::Verdict;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Servers, Session, blocking};
 
-use crate::support::{BRIEF, TIMEOUT, World, admin_client, connect, hosts, pass, soon};
+use crate::support::{BRIEF, TIMEOUT, World, connect, connect_for, hosts, pass, soon};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
@@ -99,12 +99,9 @@ fn guards_and_places_dropped_outside_tokio_are_released() {
 }
 
 #[test]
-fn attach_outside_tokio_is_an_error() {
-    let tokio = runtime();
-    let world = tokio.block_on(World::new());
-    let client = world.session.client().expect("a client");
-    let error = Session::attach(client).expect_err("no runtime");
-    assert!(error.to_string().starts_with("invalid runtime: there is none; attach the session on"), "{error}");
+fn lazy_session_outside_tokio_is_an_error() {
+    let error = Session::lazy(hosts()).expect_err("no runtime");
+    assert!(error.to_string().starts_with("invalid runtime: there is none; connect the session on"), "{error}");
 }
 
 /// The async side of a blocking session, which lives on a thread of its own.
@@ -155,10 +152,7 @@ fn block_for(time: Duration) {
 fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
     let (clients, holders) = (runtime(), Builder::new_current_thread().enable_all().build().expect("a runtime"));
     let world = holders.block_on(World::new());
-    let session = clients.block_on(async {
-        Session::attach(Client::connector().with_session_timeout(BRIEF).connect(&hosts()).await.expect("connects"))
-            .expect("in a runtime")
-    });
+    let session = clients.block_on(connect_for(&hosts(), BRIEF));
     let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
     clients.shutdown_background();
     // The runtime of the hold runs on, although the client's has ended.
@@ -170,11 +164,9 @@ fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
 
 #[test]
 #[should_panic(expected = "timers are disabled")]
-fn session_is_not_attached_on_a_runtime_without_timers() {
-    let clients = runtime();
-    let client = clients.block_on(admin_client(&hosts()));
+fn session_is_not_made_on_a_runtime_without_timers() {
     let timeless = Builder::new_current_thread().enable_io().build().expect("a runtime");
-    timeless.block_on(async { Session::attach(client).map(drop) }).expect("panics");
+    timeless.block_on(async { Session::lazy(hosts()).map(drop) }).expect("panics");
 }
 
 #[test]
@@ -243,12 +235,11 @@ fn runtime_of_the_client_dropped_under_a_waiter_elsewhere_ends_the_session() {
         let (clients, waiters) = (runtime(), runtime());
         let world = waiters.block_on(World::new());
         waiters.block_on(world.make_path());
-        let client = clients.block_on(admin_client(&world.proxy.hosts()));
-        let session = clients.block_on(async { Session::attach(client.clone()).expect("in a runtime") });
+        let session = clients.block_on(connect(&world.proxy.hosts()));
         let mutex = Mutex::new(&session, &world.path).expect("a mutex");
         world.proxy.reset();
         if away {
-            let mut state = client.state_watcher();
+            let mut state = session.client().expect("a client").state_watcher();
             world.proxy.refuse();
             assert_eq!(waiters.block_on(soon("a disconnect", state.changed())), SessionState::Disconnected);
         } else {

@@ -95,17 +95,6 @@ async fn stream_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
     assert_eq!(soon("a state", state).await, Some(SessionState::Ended));
 }
 
-#[tokio::test]
-async fn attached_session_ends_when_it_expires() {
-    let world = World::new().await;
-    let session = Session::attach(world.session.client().expect("a client")).expect("in a runtime");
-    assert_eq!(session.state(), SessionState::Connected(world.session.id()));
-    world.expire().await;
-    let mut states = session.states();
-    soon("the end", states.wait_for(|state| state == SessionState::Ended)).await.expect("not renewed");
-    assert_eq!(next(&mut states).await, None);
-}
-
 /// A session that was never made has nothing to lose, but its owner wants to know.
 #[tokio::test]
 async fn refused_credentials_are_reported_before_there_is_a_session() {

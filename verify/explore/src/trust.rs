@@ -52,7 +52,7 @@ impl Trust for Bit {
         true
     }
 
-    fn renewed(&mut self, _: u64, _: Option<Moment>, _: Moment) {
+    fn renewed(&mut self, _: u64, _: Moment, _: Moment) {
         *self = Self::new();
     }
 }

@@ -830,7 +830,7 @@ impl<T: Doubt> World<T> {
         let session = client.session;
         self.note(Served::Connected { client: c, session, watches: Vec::new() });
         let timeout = self.timeout;
-        self.handle(c, Event::Renewed { session, nonce: session, created: Some(created), timeout });
+        self.handle(c, Event::Renewed { session, nonce: session, created, timeout });
     }
 
     /// The driver drops the client, so the servers end the session, at once or when it expires.

@@ -375,7 +375,7 @@ mod tests {
     fn recorded() -> Vec<Line> {
         let mut driver = Driver { machine: unconnected(), lines: Vec::new() };
         driver.note(1, "Begin".to_owned());
-        let renewed = Event::Renewed { session: 7, nonce: 8, created: Some(Moment(5)), timeout: 2_000_000 };
+        let renewed = Event::Renewed { session: 7, nonce: 8, created: Moment(5), timeout: 2_000_000 };
         driver.handle(10, renewed);
         driver.note(20, "Path(0, \"/a\")".to_owned());
         let (queues, admission) = (vec![(0, Kind::Lock)], Admission::First);

@@ -245,7 +245,7 @@ mod tests {
             Event::Acquire { op: 7, spec },
             Event::Answer { ask: create.clone(), sent: Moment(9), is_stale: true, outcome: created },
             Event::Fired { watch: Watch::Own(7, 2, name(-1)), is_deleted: true },
-            Event::Renewed { session: 1, nonce: 2, created: Some(Moment(3)), timeout: 4 },
+            Event::Renewed { session: 1, nonce: 2, created: Moment(3), timeout: 4 },
             Event::Timer(Timer::SearchAgain(5)),
             Event::Connection(Connection::Up { since: Moment(6) }),
         ];

@@ -14,7 +14,6 @@ mod kinds;
 mod loss;
 mod nested;
 mod operators;
-mod restart;
 mod run;
 mod shards;
 mod signals;

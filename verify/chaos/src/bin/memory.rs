@@ -94,15 +94,12 @@ async fn live(session: LocalSession, until: Instant, mut random: Rng) {
     // A second call waits.
     let mut waits = Box::pin(mutex.lock());
     let _ = timeout(Duration::from_millis(5), &mut waits).await;
-    // The client lives on when a session that was given it ends.
-    let attached = session.client().and_then(|client| Session::attach(client).ok());
     let is_over = Arc::new(AtomicBool::new(false));
     let monitor = guard.as_ref().map(|guard| guard.monitor());
     let lookers: Vec<_> = (0..LOOKERS)
         .map(|_| {
-            let (session, attached) = (session.clone(), attached.clone());
-            let (monitor, is_over) = (monitor.clone(), Arc::clone(&is_over));
-            thread::spawn(move || look(&session, attached.as_ref(), monitor.as_ref(), &is_over))
+            let (session, monitor, is_over) = (session.clone(), monitor.clone(), Arc::clone(&is_over));
+            thread::spawn(move || look(&session, monitor.as_ref(), &is_over))
         })
         .collect();
     for _ in 0..random.u32(1..60) {
@@ -117,9 +114,6 @@ async fn live(session: LocalSession, until: Instant, mut random: Rng) {
         if matches!(timeout(Duration::from_millis(random.u64(..300)), connected).await, Ok(Some(_))) {
             CONNECTIONS.fetch_add(1, Relaxed);
         }
-    }
-    if let Some(attached) = attached.filter(|_| random.bool()) {
-        let _ = timeout(TIMEOUT, attached.close()).await;
     }
     match random.u8(..6) {
         0 => drop(timeout(TIMEOUT * 2, session.close()).await),
@@ -141,13 +135,12 @@ async fn live(session: LocalSession, until: Instant, mut random: Rng) {
     }
 }
 
-fn look(session: &LocalSession, attached: Option<&Session>, monitor: Option<&HoldMonitor>, is_over: &AtomicBool) {
+fn look(session: &LocalSession, monitor: Option<&HoldMonitor>, is_over: &AtomicBool) {
     while !is_over.load(Relaxed) {
         for _ in 0..20 {
             let _ = session.state();
-            let _ = attached.map(Session::state);
             let _ = monitor.map(HoldMonitor::state);
-            LOOKS.fetch_add(3, Relaxed);
+            LOOKS.fetch_add(2, Relaxed);
         }
         thread::yield_now();
     }
