@@ -39,7 +39,7 @@
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
 //! | [`SemaphoreShare`] | permits that a process keeps for its tasks, without a request for each use |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
-//! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
+//! | [`Election`] | one leader among candidates, [term after term](Election::run) or for one, and [observers](Observer) of it |
 //! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
 //! | [`Slots`] | one number of *n* for each process, such as a worker id or a licence |
 //! | [`Members`] | who is in a group, with data, over sessions; it is no lock |
@@ -239,7 +239,7 @@ pub mod reexport {
 pub use crate::config::Config;
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
-pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, Term};
+pub use crate::election::{Election, Leadership, Observer, Term};
 pub use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    Candidate, Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error,
-    FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard,
-    LockProvider, Loss, Member, MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard,
-    Mutex, MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit,
-    Slot, Slots, Standing, Term, Unanswered, Waiting, blocking,
+    Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, FencingToken, Hold,
+    HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard, LockProvider, Loss,
+    Member, MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard,
+    Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit, Slot, Slots, Term,
+    Unanswered, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -48,8 +48,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<Election>();
     is_all::<Leadership>();
     is_all::<Term>();
-    is_all::<Candidate>();
-    is_plain::<Standing>();
     is_all::<Job>();
     is_all::<JobOutcome<()>>();
     is_all::<JobSlot>();
@@ -77,7 +75,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<blocking::Election>();
     is_all::<blocking::Leadership>();
     is_all::<blocking::Term>();
-    is_all::<blocking::Candidate>();
     is_all::<blocking::HoldMonitor>();
     is_all::<blocking::Waiting<MutexGuard>>();
     is_plain::<ContenderKind>();
@@ -115,7 +112,7 @@ fn futures_of_the_other_recipes_can_be_sent(
     (reentrant, owner): (&'static ReentrantMutex, &'static Owner),
     election: &'static Election,
     contender: &'static Contender,
-    (candidate, job): (&'static Candidate, &'static Job),
+    job: &'static Job,
 ) {
     is_send_static(&rwlock.read());
     is_send_static(&rwlock.try_write_for(Duration::ZERO));
@@ -129,7 +126,8 @@ fn futures_of_the_other_recipes_can_be_sent(
     is_send_static(&election.leader());
     is_send_static(&election.break_lock(contender));
     is_send_static(&election.revoke(contender));
-    is_send_static(&candidate.wait_for(|standing| standing == Standing::Ended));
+    is_send_static(&election.run(async |_| {}));
+    is_send_static(&election.run_until(async {}, async |_| {}));
     is_send_static(&job.run("1", async |_: HoldMonitor| Ok::<_, Error>(())));
 }
 
