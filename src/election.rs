@@ -224,7 +224,7 @@ impl Election {
     /// ```no_run
     /// # async fn serve() {}
     /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), Box<dyn std::error::Error>> {
-    /// let (stop, stopped) = tokio::sync::oneshot::channel();
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     /// let leading = tokio::spawn(election.run_until(async { drop(stopped.await) }, |term| async move {
     ///     tokio::select! {
     ///         () = serve() => {}
