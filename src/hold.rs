@@ -292,7 +292,7 @@ impl Hold {
     ///
     /// ```no_run
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use zookeeper_recipes::reexport::tracing::Instrument;
+    /// use tracing::Instrument;
     ///
     /// let span = guard.span().clone();
     /// tokio::spawn(async move { /* work under the lock */ }.instrument(span));

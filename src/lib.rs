@@ -185,7 +185,10 @@
 //!   `sasl-gssapi` the C library libgssapi.
 //!
 //! It needs ZooKeeper 3.6 or later, and for its promises a Unix. Elsewhere it compiles and runs, for development: its clock there may
-//! stand still while the computer sleeps, and nothing is tested. [`zookeeper_client`] is part of this API and exported.
+//! stand still while the computer sleeps, and nothing is tested.
+//!
+//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is exported, `async-trait` 0.1 and `futures-util` 0.3 for the traits,
+//! and `tracing` 0.1 for spans. Depend on the last three where you name what is theirs.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -228,17 +231,9 @@ pub mod testing;
 
 pub use zookeeper_client;
 
-/// What an implementation of the traits, or a span for work under a lock, needs of other crates: in the versions that this one has.
-pub mod reexport {
-    pub use async_trait::async_trait;
-    pub use futures_util::Stream;
-    pub use futures_util::future::BoxFuture;
-    pub use tracing;
-}
-
 pub use crate::config::Config;
 pub use crate::contender::Contender;
-pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
+pub use crate::distributed_lock::{DistributedLock, LockGuard};
 pub use crate::election::{Election, Leadership, Observer, Term};
 pub use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;

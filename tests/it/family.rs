@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use zookeeper_recipes::reexport::async_trait;
+use async_trait::async_trait;
 use zookeeper_recipes::{
     Contender, ContenderKind, Election, Error, Hold, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex,
     RwLock, Semaphore, Session, Waiting,

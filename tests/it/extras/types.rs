@@ -5,11 +5,11 @@ use std::time::Duration;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, FencingToken, Hold,
-    HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard, LockProvider, Loss,
-    Member, MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard,
-    Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    Semaphore, SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit, Slot, Slots, Term,
-    Unanswered, Waiting, blocking,
+    HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard, Loss, Member,
+    MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
+    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit, Slot, Slots, Term, Unanswered,
+    Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -85,7 +85,6 @@ fn types_can_be_shared_and_sent() {
     is_error::<Error>();
     is_error::<Loss>();
     is_send::<Box<dyn DistributedLock>>(|| unreachable!());
-    is_send::<std::sync::Arc<dyn LockProvider>>(|| unreachable!());
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
