@@ -237,7 +237,7 @@ pub use crate::distributed_lock::{DistributedLock, LockGuard};
 pub use crate::election::{Election, Leadership, Observer, Term};
 pub use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
-pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
+pub use crate::hold::{Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
 pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;

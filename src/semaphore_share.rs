@@ -283,7 +283,7 @@ impl Share {
 
 /// Returns whether a permit is neither lost nor revoked.
 fn is_kept(permit: &HoldMonitor) -> bool {
-    permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
+    !permit.state().has_ended() && permit.revoke_requested().now_or_never().is_none()
 }
 
 /// Releases idle permits whose time is over, or that are lost or revoked. Checks every quarter of the idle time, and when

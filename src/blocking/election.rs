@@ -120,7 +120,7 @@ impl Term {
     /// It does not wait, so it can be called between any two steps. The first call sends a read of the lock's node, with a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.monitor.state().ended().is_some() || self.monitor.is_revoke_requested()
+        self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
     }
 
     /// Waits until the closure should return, for at most `limit`; returns [`is_over`](Self::is_over).

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use zookeeper_client::{CheckWriter, Client};
 
 use crate::error::{Loss, Result};
-use crate::hold::{Ended, HoldMonitor};
+use crate::hold::{HoldMonitor, HoldState};
 use crate::locked::locked;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::run`](crate::Election::run) keeps.
@@ -59,7 +59,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// The end of the leadership, as [`Ended`], if it has ended already.
+    /// The end of the leadership, lost or resigned, if it has ended already.
     ///
     /// # Examples
     ///
@@ -71,14 +71,14 @@ impl Term {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check_writer(&self) -> Result<CheckWriter<'_>, Ended> {
-        if let Some(ended) = self.state().ended() {
+    pub fn check_writer(&self) -> Result<CheckWriter<'_>, HoldState> {
+        if let Some(ended) = self.state().end() {
             return Err(ended);
         }
         let (node, client) = match self.writes.get() {
             Some(known) => known,
             None => {
-                let present = self.monitor.writes().ok_or(Ended::Lost(Loss::Closed))?;
+                let present = self.monitor.writes().ok_or(HoldState::Lost(Loss::Closed))?;
                 self.writes.get_or_init(|| present)
             }
         };
@@ -114,6 +114,6 @@ impl CurrentTerm {
     /// Returns a view of the term, unless the term has ended.
     pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
         let term = locked(&self.0).clone();
-        term.filter(|term| term.state().ended().is_none())
+        term.filter(|term| !term.state().has_ended())
     }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
 use zookeeper_recipes::blocking::{Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term};
 use zookeeper_recipes::zookeeper_client::SessionId;
-use zookeeper_recipes::{Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState};
+use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState};
 
 use crate::support::{BRIEF, PATIENCE, TIMEOUT, World};
 
@@ -204,7 +204,7 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
     // Nothing is answered any more.
     threads.world.proxy.refuse();
-    assert_eq!(noticed.done("the loss").expect("a thread"), Ended::Lost(Loss::TrustEnded));
+    assert_eq!(noticed.done("the loss").expect("a thread"), HoldState::Lost(Loss::TrustEnded));
     assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     assert!(matches!(guard.release(), Err(Error::Lost(Loss::TrustEnded))));
 }
@@ -367,7 +367,7 @@ fn guard_outlives_the_close_of_its_session() {
     assert_eq!(session.state(), SessionState::Ended);
     drop(session);
     assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
-    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), Ended::Lost(Loss::Closed));
+    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), HoldState::Lost(Loss::Closed));
     drop(dropped);
     assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
     assert!(matches!(mutex.lock(), Err(Error::Closed)));
@@ -516,7 +516,7 @@ fn release_with_a_limit_goes_on_in_the_background() {
     let guard = mutex.lock().expect("held");
     threads.tokio.block_on(threads.world.expire_that_of(session.as_async()));
     let monitor = guard.monitor();
-    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(Ended::Lost(Loss::Expired)));
+    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(HoldState::Lost(Loss::Expired)));
     assert_eq!(guard.release_within(PATIENCE), Err(Error::Lost(Loss::Expired)));
     let leadership = threads.election(&session, "leader").campaign().expect("leads");
     assert_eq!(leadership.resign_within(PATIENCE), Ok(()));

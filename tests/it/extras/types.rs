@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, FencingToken, Hold,
+    Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Error, FencingToken, Hold,
     HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard, Loss, Member,
     MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
     Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
@@ -53,7 +53,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<JobSlot>();
     is_plain::<JobRecord>();
     is_all::<HoldMonitor>();
-    is_plain::<Ended>();
     is_all::<Observer>();
     is_all::<Waiting<MutexGuard>>();
     is_all::<Hold>();

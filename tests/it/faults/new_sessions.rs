@@ -196,7 +196,7 @@ async fn session_and_its_hold_live_on_over_a_reconnect() {
     soon("longer trust", async {
         // A second more than an inexact comparison could show.
         while trusted_until() < known + BRIEF / 3 {
-            assert!(guard.state().ended().is_none(), "{:?}", guard.state());
+            assert!(!guard.state().has_ended(), "{:?}", guard.state());
             beat.tick().await;
         }
     })

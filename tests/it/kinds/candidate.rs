@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
-use zookeeper_recipes::{Election, Ended, Error, FencingToken, HoldState, Loss, Options, Session, Term};
+use zookeeper_recipes::{Election, Error, FencingToken, HoldState, Loss, Options, Session, Term};
 
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, remove_path, soon, until};
 use crate::warnings::Warnings;
@@ -358,7 +358,7 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     let error = late.commit().await.expect_err("the node is gone");
     assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
     soon("the end", term.ended()).await;
-    assert_eq!(term.check_writer().err(), Some(Ended::Lost(Loss::Deleted)));
+    assert_eq!(term.check_writer().err(), Some(HoldState::Lost(Loss::Deleted)));
     assert_eq!(world.admin.get_data(&data).await.expect("it is there").0, b"first");
     drop(terms);
     candidate.drop();

@@ -14,9 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
-use zookeeper_recipes::{
-    Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
-};
+use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
 
 use super::candidate::Candidate;
 use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, polled, remove_path, soon, until};
@@ -306,7 +304,7 @@ async fn term_that_returns_ends_and_the_next_candidate_leads() {
     let leader = observed.leader().await.expect("asked").expect("it leads");
     assert!(observed.revoke(&leader).await.expect("asked"));
     let next = soon("the next", next).await.expect("no panic").expect("leads");
-    assert_eq!((soon("the end", ended).await, term.state()), (Ended::Released, HoldState::Released));
+    assert_eq!((soon("the end", ended).await, term.state()), (HoldState::Released, HoldState::Released));
     assert!(term.fencing_token() < next.fencing_token());
     let refused = term.proclaim("late").await.expect_err("the term is over");
     assert!(matches!(refused, Error::InvalidInput { what: "leadership", .. }), "{refused:?}");
