@@ -194,7 +194,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read): others may read it
     /// at the same time.
     ///
     /// # Examples

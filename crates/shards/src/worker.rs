@@ -29,7 +29,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
+use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_recipes::{Error, Membership, MutexGuard, Result};
 
 use crate::announcement::Announcement;
 use crate::look::{Lock, Looked, look};

@@ -6,11 +6,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
+use zookeeper_recipes::error::Unanswered;
+use zookeeper_recipes::job::JobOutcome;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    DistributedLock, Election, Error, FencingToken, HoldMonitor, HoldState, Job, JobOutcome, LockGuard, Loss,
-    MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session, Unanswered,
+    DistributedLock, Election, Error, FencingToken, HoldMonitor, HoldState, Job, LockGuard, Loss, MultiLock,
+    Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use zookeeper_recipes::contender::ContenderKind;
+use zookeeper_recipes::error::Unanswered;
+use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
+use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_recipes::multi_lock::MultiLockBuilder;
+use zookeeper_recipes::rwlock::DowngradeError;
+use zookeeper_recipes::session::SessionStates;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Error, FencingToken, Hold,
-    HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard, Loss, Member,
-    MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
+    Config, Contender, DistributedLock, Election, Error, FencingToken, Hold, HoldMonitor, HoldState, Job,
+    Leadership, LockGuard, Loss, Members, Membership, MultiLock, MultiLockGuard, Mutex, MutexGuard, Observer,
     Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit, Slot, Slots, Term, Unanswered,
-    Waiting, blocking,
+    SemaphorePermit, SemaphoreShare, Servers, Session, SharePermit, Slot, Slots, Term, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}

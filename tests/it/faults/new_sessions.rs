@@ -10,8 +10,9 @@ use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
+use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session};
 
 use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
 use crate::warnings::Warnings;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
+use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
-use zookeeper_recipes::{Error, Mutex, Options, Parents, Servers, Session};
+use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
 use crate::support::{BRIEF, TIMEOUT, World, connect, locking, remove_path, soon, stat_until, tree};
 

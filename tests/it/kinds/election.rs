@@ -13,8 +13,9 @@ use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
-use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
+use zookeeper_recipes::{Contender, Election, Error, HoldState, Loss, Observer, Options, Session};
 
 use super::candidate::Candidate;
 use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, polled, remove_path, soon, until};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use testbed::frames::{Kind, Op};
+use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{
     Election, Error, HoldState, Job, Loss, Members, Mutex, Servers, Session, SessionState as State, Slots,
-    Unanswered,
 };
 
 use crate::support::{BRIEF, ROUND_TRIP, World, at_most, connect_for, ends_at, hosts, polled, soon};

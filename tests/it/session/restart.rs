@@ -10,7 +10,8 @@ use testbed::next_look;
 use testbed::proxy::Proxy;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use zookeeper_recipes::{Config, Error, HoldState, Mutex, MutexGuard, Servers, Session, SessionState, Unanswered};
+use zookeeper_recipes::error::Unanswered;
+use zookeeper_recipes::{Config, Error, HoldState, Mutex, MutexGuard, Servers, Session, SessionState};
 
 use crate::support::{BRIEF, TIMEOUT, World, at_most, full_name, hosts, soon, until};
 use crate::warnings::Warnings;
