@@ -4,11 +4,12 @@
 //! $ zk-docker/run cargo run --example blocking
 //! ```
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use zookeeper_recipes::blocking::{Election, Mutex, Session};
+use zookeeper_recipes::blocking::{Election, Mutex, Session, Term};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -17,21 +18,24 @@ fn main() -> Result<()> {
     let session = Session::connect(&hosts)?;
     let file = env::temp_dir().join(format!("counter-{}", std::process::id()));
     fs::write(&file, "0")?;
-    let candidate = Election::new(&session, "/examples/blocking/leader")?.run(|term| {
-        println!("this process leads, with token {}", term.fencing_token());
-        while !term.wait_over_for(Duration::from_secs(1)).unwrap_or(true) {
-            println!("it still leads");
-        }
-    })?;
+    let election = Election::new(&session, "/examples/blocking/leader")?;
+    let leading = thread::spawn(move || election.run(lead));
     thread::scope(|scope| {
-        let counts = || count(&session, &file);
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(counts)).collect();
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| count(&session, &file))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a thread"))
     })?;
     assert_eq!(fs::read_to_string(&file)?, "15", "no count was lost");
     fs::remove_file(&file)?;
-    candidate.stop()?;
-    Ok(session.close()?)
+    session.drain(Duration::from_secs(20))?;
+    Ok(leading.join().expect("a thread")?)
+}
+
+fn lead(term: &Term) -> ControlFlow<()> {
+    println!("this process leads, with token {}", term.fencing_token());
+    while !term.wait_over_for(Duration::from_secs(1)).unwrap_or(true) {
+        println!("it still leads");
+    }
+    ControlFlow::Continue(())
 }
 
 fn count(session: &Session, file: &Path) -> Result<()> {
@@ -41,7 +45,6 @@ fn count(session: &Session, file: &Path) -> Result<()> {
         let count = fs::read_to_string(file)?.parse::<u32>()? + 1;
         fs::write(file, count.to_string())?;
         println!("{count}, by {:?}, with token {}", thread::current().id(), guard.fencing_token());
-        drop(guard);
     }
     Ok(())
 }

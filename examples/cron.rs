@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Error, Job, JobOutcome, JobRecord, Session};
+use zookeeper_recipes::job::{JobOutcome, JobRecord};
+use zookeeper_recipes::{Error, Job, Session};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {

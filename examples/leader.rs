@@ -36,12 +36,12 @@ async fn main() -> Result<()> {
 
 async fn campaign(session: Session, address: &'static str, mut stopped: watch::Receiver<bool>) -> Result<()> {
     let election = Election::with_options(&session, "/examples/leader", Options::new().with_identifier(address))?;
-    let candidate = election.run(move |term| async move {
+    // As a service does on SIGTERM: a leader finishes its term and resigns, and a follower withdraws.
+    let stop = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+    let leads = election.run_until(stop, |term| async move {
         println!("{address} serves, with token {}", term.fencing_token());
         tokio::time::sleep(Duration::from_millis(200)).await;
     });
-    stopped.wait_for(|stopped| *stopped).await?;
-    // As a service does on SIGTERM: a leader finishes its term and resigns, and a follower withdraws.
-    candidate.stop().await?;
+    leads.await?;
     Ok(session.close().await?)
 }

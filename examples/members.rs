@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Member, Members, Session};
+use zookeeper_recipes::members::Member;
+use zookeeper_recipes::{Members, Session};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

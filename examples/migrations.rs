@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Error, FencingToken, Job, JobOutcome, JobRecord, Session};
+use zookeeper_recipes::job::{JobOutcome, JobRecord};
+use zookeeper_recipes::{Error, FencingToken, Job, Session};
 
 /// The version of the schema that this program needs. It grows with each migration.
 const VERSION: u64 = 7;

@@ -18,9 +18,10 @@ use std::future::pending;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Config, Election, Session, Standing, Term};
+use zookeeper_recipes::{Config, Election, Session, Term};
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -59,7 +60,7 @@ async fn work(session: Session, term: Term) {
     println!("leads, with token {}", term.fencing_token());
     let mut next = None;
     loop {
-        // `stop` was called, the session is drained, or an operator has called `revoke`.
+        // `end` has resolved, the session is drained, or an operator has called `revoke`.
         tokio::select! {
             () = term.revoke_requested() => return,
             () = sleep(PAUSE) => {}
@@ -80,21 +81,18 @@ async fn work(session: Session, term: Term) {
     }
 }
 
-/// Leads whenever it can, until `end` resolves. Then it has resigned.
-async fn lead(session: &Session, end: impl Future) -> Result<()> {
-    let own = session.clone();
-    let candidate = Election::new(session, "/examples/worker")?.run(move |term| work(own.clone(), term));
+/// Leads whenever it can, until `end` resolves. Then it has resigned. A term that does not end in time is cut off.
+async fn lead(session: &Session, end: watch::Receiver<()>) -> Result<()> {
+    let ended = async |mut end: watch::Receiver<()>| drop(end.changed().await);
+    let election = Election::new(session, "/examples/worker")?;
     tokio::select! {
-        _ = end => {}
-        // The session has ended for good, or the work has panicked: `stop` returns why.
-        _ = candidate.wait_for(|standing| standing == Standing::Ended) => {}
+        led = election.run_until(ended(end.clone()), |term| work(session.clone(), term)) => Ok(led?),
+        () = async { ended(end.clone()).await; sleep(GRACE).await } => Err("the work did not end in time".into()),
     }
-    // A term that does not end in time is cut off: the candidate is dropped.
-    Ok(timeout(GRACE, candidate.stop()).await??)
 }
 
-/// Waits for SIGTERM, Ctrl-C, or the end of the time that was given.
-async fn end(limit: Option<Duration>) {
+/// Waits for SIGTERM, Ctrl-C, or the end of the time that was given. Then it drops the sender.
+async fn end(limit: Option<Duration>, _until: watch::Sender<()>) {
     #[cfg(unix)]
     let terminated = async {
         match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
@@ -120,7 +118,8 @@ async fn end(limit: Option<Duration>) {
 async fn run() -> Result<()> {
     let limit = std::env::args().nth(1).map(|seconds| seconds.parse().map(Duration::from_secs)).transpose()?;
     // Before all that a signal would kill otherwise. A service also installs a subscriber of `tracing` here, for the library's warnings.
-    let end = tokio::spawn(end(limit));
+    let (ends, ended) = watch::channel(());
+    tokio::spawn(end(limit, ends));
     let config = Config::from_env("ZK")?;
     let session = Session::lazy(&config)?.with_lock_options(config.lock_options());
     let mut states = session.states();
@@ -129,7 +128,7 @@ async fn run() -> Result<()> {
             println!("ZooKeeper: {state}");
         }
     });
-    let led = lead(&session, end).await;
+    let led = lead(&session, ended).await;
     // The exit code does not depend on it.
     if !matches!(timeout(GRACE, session.close()).await, Ok(Ok(()))) {
         eprintln!("the leadership may stay taken until the session expires");

@@ -69,7 +69,7 @@
 //!
 //! There is one exception: a future inside [`unconstrained`] is not recognized, because a task is recognized by its budget of
 //! operations, which such a future does not have. There, most calls panic before they have sent anything. A call that connects
-//! panics after it has begun to connect, and `Candidate::stop` blocks the thread.
+//! panics after it has begun to connect.
 //!
 //! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!
@@ -81,7 +81,6 @@
 //! [`Error::Closed`](crate::Error::Closed) once the session is closed or drained. Calls that block also fail with
 //! [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio runs a task, as described above.
 
-mod candidate;
 mod election;
 mod guard;
 mod mutex;
@@ -93,7 +92,6 @@ mod waiting;
 
 use self::runtime::Runtime;
 
-pub use self::candidate::Candidate;
 pub use self::election::{Election, Term};
 pub use self::guard::{Guard, HoldMonitor};
 pub use self::mutex::{Mutex, ReentrantMutex};

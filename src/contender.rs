@@ -1,4 +1,4 @@
-//! Owns [`Contender`]: a holder or a waiter, as operators see it.
+//! [`Contender`]: a holder or a waiter, as operators see it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,6 +17,8 @@ use crate::path::LockPath;
 use crate::queue::{Kind, NodeName, Queue, order};
 use crate::session::{Interrupt, Zk};
 use crate::telemetry;
+
+pub use crate::machine::ContenderKind;
 
 /// The number of nodes that are read at a time.
 const BURST: usize = 500;
@@ -105,7 +107,7 @@ impl Contender {
     }
 
     /// Returns the kind of the contender's node, as the name shows it. It may differ from the recipe: see
-    /// [`ContenderKind`](crate::ContenderKind).
+    /// [`ContenderKind`].
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind

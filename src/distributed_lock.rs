@@ -19,14 +19,14 @@ use crate::mutex::{Mutex, MutexGuard};
 use crate::reentrant::ReentrantMutexGuard;
 use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
 use crate::semaphore::SemaphorePermit;
-use crate::session::Session;
 use crate::slots::Slot;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
 /// Implemented by [`Mutex`](crate::Mutex). [`MultiLock::exclusive`](crate::MultiLock::exclusive) returns one; a
 /// [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders at a time. Methods
-/// that a lock of another kind can do without have default bodies.
+/// that a lock of another kind can do without have default bodies. To implement it, depend on `async-trait` (0.1) and `futures-util`
+/// (0.3), whose `BoxFuture` [`LockGuard`] has.
 ///
 /// # Examples
 ///
@@ -135,41 +135,6 @@ impl dyn LockGuard + '_ {
     }
 }
 
-/// Creates locks by path. Implemented by [`Session`](crate::Session), and by an `Arc` of a provider.
-///
-/// It sends nothing. The options are those of the session, which
-/// [`Session::with_lock_options`](crate::Session::with_lock_options) sets before it is handed over.
-///
-/// # Errors
-///
-/// [`Error::InvalidInput`] if the path cannot be a lock path.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use zookeeper_recipes::{Error, LockProvider};
-///
-/// struct Orders {
-///     locks: Arc<dyn LockProvider>,
-/// }
-///
-/// impl Orders {
-///     async fn ship(&self, order: u64) -> Result<bool, Error> {
-///         let Some(guard) = self.locks.lock_at(&format!("/locks/orders/{order}"))?.try_lock().await? else {
-///             return Ok(false);
-///         };
-///         guard.run_until_lost(async { /* with guard.fencing_token() */ }).await?;
-///         Ok(true)
-///     }
-/// }
-/// ```
-pub trait LockProvider: Send + Sync {
-    /// The lock at `path`.
-    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>>;
-}
-
 /// A multi-lock without shared members.
 struct Exclusive(MultiLock);
 
@@ -229,7 +194,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read): others may read it
     /// at the same time.
     ///
     /// # Examples
@@ -298,16 +263,4 @@ guards! {
     MultiLockGuard: release,
     Slot: release,
     Leadership: resign
-}
-
-impl LockProvider for Session {
-    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
-        Ok(Arc::new(Mutex::new(self, path)?))
-    }
-}
-
-impl<P: LockProvider + ?Sized> LockProvider for Arc<P> {
-    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
-        (**self).lock_at(path)
-    }
 }

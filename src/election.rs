@@ -1,14 +1,12 @@
 //! Owns [`Election`]: one leader among candidates.
 
-mod candidate;
 mod observer;
 mod pauses;
+mod run;
 mod term;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use crate::contender::{self, Contender, for_operators};
 use crate::error::Result;
@@ -18,17 +16,17 @@ use crate::options::Options;
 use crate::queue::Kind;
 use crate::session::Session;
 
-pub use self::candidate::{Candidate, Standing};
 pub use self::observer::Observer;
 pub use self::term::Term;
 
-pub(crate) use self::candidate::{Campaign, Won};
-#[cfg(feature = "blocking")]
-pub(crate) use self::candidate::{End, Ending, PANICKED, Stage, rest, win};
-pub(crate) use self::pauses::Pauses;
 #[cfg(feature = "blocking")]
 pub(crate) use self::pauses::TermEnd;
-pub(crate) use self::term::CurrentTerm;
+#[cfg(feature = "blocking")]
+pub(crate) use self::run::{resign, win};
+
+use self::pauses::Pauses;
+use self::run::run_until;
+use self::term::CurrentTerm;
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
 /// `LeaderLatch`. To share a path with its `LeaderSelector`, take a [`Mutex`](crate::Mutex).
@@ -55,10 +53,10 @@ pub(crate) use self::term::CurrentTerm;
 ///
 /// let options = Options::new().with_identifier("10.0.0.7:8080");
 /// let election = Election::with_options(&session, "/leaders/scheduler", options)?;
-/// let candidate = election.run(|term| async move {
+/// let serve = election.run(|term| async move {
 ///     // Work as the leader, with `term.fencing_token()`; cut off when leadership is lost.
 /// });
-/// # candidate.stop().await?;
+/// serve.await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -159,47 +157,93 @@ impl Election {
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Runs a candidate in the background, in a task of its own, term after term. Use it for a service that leads
+    /// Campaigns and leads, term after term, until the future is dropped or the session is over. Use it for a service that leads
     /// whenever it can.
     ///
-    /// The candidate campaigns. When it is elected it calls `term`, and runs the returned future until that ends or the
-    /// leadership is lost. Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the
-    /// session is closed, drained, or has ended for good. A lost leadership does not end the candidate. A campaign that
-    /// fails is logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
+    /// When the candidate is elected, the future calls `term`, and runs the returned future until that ends or the leadership is
+    /// lost. Then it resigns and campaigns again. A lost leadership is no error. A campaign that fails is logged as a warning and
+    /// retried after a pause, of 100 ms at first and 5 s at most.
     ///
     /// A term that ends within a second, unless the leadership is lost, and one that panics, are followed by a pause of 1 s, which
     /// doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. The first is logged as a
     /// warning, a panic as an error with its text. A term of more than 30 s resets the pause.
     ///
     /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
-    /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost). To
-    /// end in an orderly way, the future awaits [`revoke_requested`](HoldMonitor::revoke_requested).
+    /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
-    /// # Panics
+    /// The future owns what it needs: spawn it, and ask [`current_term`](Self::current_term) in a readiness probe. To stop in an
+    /// orderly way, take [`run_until`](Self::run_until).
     ///
-    /// Panics outside a tokio runtime.
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the future of the term, and then resigns, or withdraws the candidate, in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A session that was closed or drained
+    /// is no error.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn serve(token: zookeeper_recipes::FencingToken) {}
     /// # fn example(election: zookeeper_recipes::Election) {
-    /// let candidate = election.run(|term| async move {
-    ///     tokio::select! {
-    ///         () = serve(term.fencing_token()) => {}
-    ///         () = term.revoke_requested() => {}
-    ///     }
-    /// });
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// let leading = tokio::spawn(election.run(|term| async move { serve(term.fencing_token()).await }));
     /// // In the readiness probe:
-    /// let status = if candidate.is_leader() { 200 } else { 503 };
+    /// let is_leader = election.current_term().is_some_and(|term| term.state() == HoldState::Held);
+    /// // Cuts the term off, and resigns:
+    /// leading.abort();
     /// # }
     /// ```
-    pub fn run<F, R>(&self, term: F) -> Candidate
+    pub fn run<F, R>(&self, term: F) -> impl Future<Output = Result<()>> + Send + use<F, R>
     where
-        F: FnMut(Term) -> R + Send + 'static,
-        R: Future<Output = ()> + Send + 'static,
+        F: FnMut(Term) -> R + Send,
+        R: Future<Output = ()> + Send,
     {
-        Candidate::campaigning(self.campaigns(), self.pauses(), term)
+        run_until(self.clone(), pending(), term)
+    }
+
+    /// Does the same as [`run`](Self::run) until `stop` resolves. Then it asks the term to end
+    /// ([`revoke_requested`](HoldMonitor::revoke_requested) resolves), waits for it, resigns, and returns.
+    ///
+    /// It waits for as long as the term takes, so let the term await `revoke_requested`. A candidate that does not lead is withdrawn
+    /// at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn serve() {}
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    /// let leading = tokio::spawn(election.run_until(async { drop(stopped.await) }, |term| async move {
+    ///     tokio::select! {
+    ///         () = serve() => {}
+    ///         // `stop` has resolved, the session is drained, or an operator has called `revoke`.
+    ///         () = term.revoke_requested() => {}
+    ///     }
+    /// }));
+    /// drop(stop);
+    /// leading.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_until<S, F, R>(&self, stop: S, term: F) -> impl Future<Output = Result<()>> + Send + use<S, F, R>
+    where
+        S: Future<Output = ()> + Send,
+        F: FnMut(Term) -> R + Send,
+        R: Future<Output = ()> + Send,
+    {
+        run_until(self.clone(), stop, term)
     }
 
     /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do not
@@ -225,20 +269,7 @@ impl Election {
         self.current.monitor()
     }
 
-    /// Returns the campaign of a candidate that runs in the background.
-    pub(crate) fn campaigns(&self) -> Campaign {
-        let election = self.clone();
-        Box::new(move |progress| {
-            let Self { lock, current } = election.clone();
-            let won = async move {
-                let leadership = Self::leads(&current, lock.acquire_with(Some(&progress)).await?);
-                Ok(Won::new(leadership.monitor(), leadership.resign()))
-            };
-            won.boxed()
-        })
-    }
-
-    /// Returns the pauses of a candidate that runs in the background.
+    /// Returns the pauses of a candidate that leads term after term.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses::new(&self.lock)
     }

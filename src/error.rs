@@ -1,4 +1,4 @@
-//! Owns what can go wrong: [`Error`], and [`Loss`], the reasons for which a hold ends before it is released.
+//! What can go wrong: [`Error`], and [`Loss`], the reasons for which a hold ends before it is released.
 
 use std::fmt;
 use std::time::Duration;

@@ -27,7 +27,7 @@ use crate::path::LockPath;
 use crate::session::Session;
 use crate::telemetry::{self, AcquireSpan};
 
-pub use self::monitor::{Ended, HoldMonitor};
+pub use self::monitor::HoldMonitor;
 pub use crate::machine::HoldState;
 
 pub(crate) use self::monitor::run_until;
@@ -54,26 +54,15 @@ pub struct Hold {
 }
 
 impl HoldState {
-    /// Returns how the hold has ended, if it has.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
-    /// let ended = guard.ended();
-    /// // Resolves when the hold is released or lost.
-    /// tokio::spawn(async move { println!("{}", ended.await) });
-    /// drop(guard);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Whether the hold is over: released or lost.
     #[must_use]
-    pub fn ended(self) -> Option<Ended> {
-        match self {
-            Self::Held | Self::Suspended => None,
-            Self::Lost(loss) => Some(Ended::Lost(loss)),
-            Self::Released => Some(Ended::Released),
-        }
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Released)
+    }
+
+    /// Returns this state if the hold has ended.
+    pub(crate) fn end(self) -> Option<Self> {
+        self.has_ended().then_some(self)
     }
 
     pub(crate) fn loss(self) -> Option<Loss> {
@@ -94,6 +83,9 @@ impl fmt::Display for HoldState {
         }
     }
 }
+
+/// The error of work that is cut off at the end of its hold.
+impl std::error::Error for HoldState {}
 
 impl Hold {
     /// Turns a grant into a hold of the lock at `path`. Also returns the state of the session: open, draining or closing,
@@ -231,7 +223,7 @@ impl Hold {
     /// # Cancel safety
     ///
     /// As [`lost`](Self::lost).
-    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+    pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
         self.core.clone().ended()
     }
 
@@ -290,7 +282,7 @@ impl Hold {
     ///
     /// ```no_run
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use zookeeper_recipes::reexport::tracing::Instrument;
+    /// use tracing::Instrument;
     ///
     /// let span = guard.span().clone();
     /// tokio::spawn(async move { /* work under the lock */ }.instrument(span));
@@ -427,7 +419,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // It may be lost and nobody has noticed yet, as after a pause. Then its monitors must not see a release.
-        let is_released = self.core.state().ended().is_none() && self.core.note_end(HoldState::Released);
+        let is_released = !self.core.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
         if is_released {

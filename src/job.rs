@@ -1,4 +1,4 @@
-//! Owns [`Job`]: work that is done once for each fire in a fleet, and kept on record.
+//! [`Job`]: work that is done once for each fire in a fleet, and kept on record.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -44,7 +44,7 @@ const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 /// A fire in an outage waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, or for one session timeout
 /// without it. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for it.
 ///
-/// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the
+/// The lock is a [`Mutex`] at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the
 /// slot, and the next lines are the machine that ran it. There is one record for each job, however many slots it had. To run
 /// a slot again, write an earlier slot into the record.
 ///
@@ -57,7 +57,8 @@ const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 /// ```no_run
 /// # async fn bill(token: zookeeper_recipes::FencingToken) -> Result<u32, zookeeper_recipes::Error> { Ok(17) }
 /// # async fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
-/// use zookeeper_recipes::{Job, JobOutcome};
+/// use zookeeper_recipes::job::JobOutcome;
+/// use zookeeper_recipes::Job;
 ///
 /// let job = Job::new(&session, "/jobs/billing")?;
 /// match job.run("2026-11-22T02:00Z", |run| bill(run.fencing_token())).await? {
@@ -349,7 +350,8 @@ impl Job {
     /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::{Duration, UNIX_EPOCH};
     ///
-    /// use zookeeper_recipes::{Job, JobOutcome, JobRecord};
+    /// use zookeeper_recipes::job::{JobOutcome, JobRecord};
+    /// use zookeeper_recipes::Job;
     ///
     /// let job = Job::new(session, "/jobs/cache")?.with_record(JobRecord::After).with_wait_limit(Duration::from_secs(60));
     /// // The number of the hour.

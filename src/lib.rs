@@ -39,7 +39,7 @@
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
 //! | [`SemaphoreShare`] | permits that a process keeps for its tasks, without a request for each use |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
-//! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
+//! | [`Election`] | one leader among candidates, [term after term](Election::run) or for one, and [observers](Observer) of it |
 //! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
 //! | [`Slots`] | one number of *n* for each process, such as a worker id or a licence |
 //! | [`Members`] | who is in a group, with data, over sessions; it is no lock |
@@ -65,7 +65,7 @@
 //! * **No leftover nodes.** A dropped future, a cut connection, a panic or a refused request leaves no node behind,
 //!   once the servers can be reached again.
 //! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
-//!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](Unanswered) in `why`.
+//!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](error::Unanswered) in `why`.
 //!   With a `d` of zero it asks the connected server once. Without a connection it returns at once.
 //! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
 //!   connection was lost before the answer, a node that is gone counts as released.
@@ -185,7 +185,10 @@
 //!   `sasl-gssapi` the C library libgssapi.
 //!
 //! It needs ZooKeeper 3.6 or later, and for its promises a Unix. Elsewhere it compiles and runs, for development: its clock there may
-//! stand still while the computer sleeps, and nothing is tested. [`zookeeper_client`] is part of this API and exported.
+//! stand still while the computer sleeps, and nothing is tested.
+//!
+//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is exported, `async-trait` 0.1 and `futures-util` 0.3 for the traits,
+//! and `tracing` 0.1 for spans. Depend on the last three where you name what is theirs.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -193,34 +196,34 @@
 pub mod blocking;
 mod clock;
 mod config;
-mod contender;
+pub mod contender;
 mod distributed_lock;
 mod driver;
 mod election;
-mod error;
+pub mod error;
 mod fencing_token;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 mod hold;
-mod job;
+pub mod job;
 mod kept_node;
 mod lock;
 mod locked;
 mod machine;
-mod members;
+pub mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-mod multi_lock;
+pub mod multi_lock;
 mod mutex;
-mod options;
+pub mod options;
 mod owner;
 pub mod path;
 mod queue;
 mod reentrant;
-mod rwlock;
+pub mod rwlock;
 mod semaphore;
 mod semaphore_share;
-mod session;
+pub mod session;
 mod slots;
 mod telemetry;
 #[cfg(feature = "testing")]
@@ -228,35 +231,34 @@ pub mod testing;
 
 pub use zookeeper_client;
 
-/// What an implementation of the traits, or a span for work under a lock, needs of other crates: in the versions that this one has.
-pub mod reexport {
-    pub use async_trait::async_trait;
-    pub use futures_util::Stream;
-    pub use futures_util::future::BoxFuture;
-    pub use tracing;
-}
-
 pub use crate::config::Config;
+#[doc(inline)]
 pub use crate::contender::Contender;
-pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
-pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, Term};
-pub use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
+pub use crate::distributed_lock::{DistributedLock, LockGuard};
+pub use crate::election::{Election, Leadership, Observer, Term};
+#[doc(inline)]
+pub use crate::error::{Error, Loss, Result};
 pub use crate::fencing_token::FencingToken;
-pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
-pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
+pub use crate::hold::{Hold, HoldMonitor, HoldState};
+#[doc(inline)]
+pub use crate::job::Job;
 pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
-pub use crate::members::{Member, MemberChanges, Members, Membership};
-pub use crate::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
+#[doc(inline)]
+pub use crate::members::{Members, Membership};
+#[doc(inline)]
+pub use crate::multi_lock::{MultiLock, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
-pub use crate::options::{Options, Parents};
+#[doc(inline)]
+pub use crate::options::Options;
 pub use crate::owner::Owner;
-pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
-pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[doc(inline)]
+pub use crate::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
-pub use crate::session::{Servers, Session, SessionState, SessionStates};
+#[doc(inline)]
+pub use crate::session::{Servers, Session, SessionState};
 pub use crate::slots::{Slot, Slots};
 
 /// Its blocks of Rust are compiled.

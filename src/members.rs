@@ -1,10 +1,10 @@
-//! Owns [`Members`]: the members of a group, with their data, over sessions.
+//! [`Members`]: the members of a group, with their data, over sessions.
 //!
 //! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other children are
 //!    no members.
 //! 2. One task looks for all subscribers of a `Members` and its clones. It has one watch, on the children of the path. An event only
 //!    triggers a look: the task lists the children, and each subscriber compares the set with the one it returned last. Looks are
-//!    [`TURN`] apart, so members that flap cost a bounded number of requests.
+//!    `TURN` apart, so members that flap cost a bounded number of requests.
 //! 3. A listing has the names. Its stat gives the number of children that were ever created under the path. If that has grown by
 //!    the number of new names, only these are read. Otherwise a member was away, or has changed its data, and all are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes it also creates and deletes a child

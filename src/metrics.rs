@@ -13,7 +13,7 @@
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | the time from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
-//! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of a [`Candidate`](crate::Candidate) after a term that has failed |
+//! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of [`Election::run`](crate::Election::run) after a term that has failed |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
 //! | [`TRUST`] | gauge | seconds | | how long the session's locks stay trusted if no further answer comes |
 //! | [`CLEANUP`] | gauge | | | leftover nodes whose deletion is not confirmed yet |

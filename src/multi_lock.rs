@@ -1,4 +1,4 @@
-//! Owns [`MultiLock`]: several locks as one.
+//! [`MultiLock`]: several locks as one.
 
 use std::collections::HashSet;
 use std::time::Duration;

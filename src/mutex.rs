@@ -157,7 +157,7 @@ impl Mutex {
     /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) means that no answer came within `limit`: a service would return
-    /// 503 (unavailable). [`Unanswered`](crate::Unanswered) has the reason.
+    /// 503 (unavailable). [`Unanswered`](crate::error::Unanswered) has the reason.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Owns [`Options`]: a user's choices for a lock.
+//! [`Options`]: a user's choices for a lock.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Once};
@@ -93,7 +93,8 @@ impl Options {
     /// # Examples
     ///
     /// ```
-    /// use zookeeper_recipes::{Options, Parents};
+    /// use zookeeper_recipes::options::Parents;
+    /// use zookeeper_recipes::Options;
     ///
     /// let options = Options::new().with_parents(Parents::MustExist);
     /// ```

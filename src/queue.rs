@@ -12,8 +12,6 @@ use crate::error::Result;
 use crate::path::LockPath;
 use crate::session::{Interrupt, Zk, found};
 
-pub use crate::machine::ContenderKind;
-
 pub(crate) use self::order::{LEASES, NodeName, TURNS};
 pub(crate) use crate::machine::Kind;
 

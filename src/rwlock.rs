@@ -1,4 +1,4 @@
-//! Owns [`RwLock`]: one writer, or any number of readers, first come, first served.
+//! [`RwLock`]: one writer, or any number of readers, first come, first served.
 
 use std::time::Duration;
 

@@ -389,7 +389,7 @@ impl Keeper {
 
 /// Returns whether a permit is neither lost nor revoked.
 fn is_kept(permit: &HoldMonitor) -> bool {
-    permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
+    !permit.state().has_ended() && permit.revoke_requested().now_or_never().is_none()
 }
 
 /// A permit of a [`SemaphoreShare`]. Dropping it returns it to the share, for the next task of the process.

@@ -1,4 +1,4 @@
-//! Owns [`Session`]: a ZooKeeper session that renews itself.
+//! [`Session`]: a ZooKeeper session that renews itself.
 
 mod addresses;
 mod close;

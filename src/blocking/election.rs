@@ -1,11 +1,14 @@
 //! Owns the blocking [`Election`], and [`Term`], a leadership as it is handed to a closure.
 
-use std::ops::Deref;
-use std::time::Duration;
+use std::ops::{ControlFlow, Deref};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
-use crate::blocking::{Candidate, Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
+use crate::blocking::{Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
 use crate::contender::Contender;
+use crate::election::{TermEnd, resign, win};
 use crate::error::Result;
+use crate::hold::HoldState;
 use crate::options::Options;
 
 recipe! {
@@ -17,17 +20,16 @@ recipe! {
     ///
     /// ```no_run
     /// # fn example(session: zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
+    /// use std::ops::ControlFlow;
     ///
     /// use zookeeper_recipes::blocking::Election;
     ///
-    /// let candidate = Election::new(&session, "/leaders/scheduler")?.run(|term| {
+    /// Election::new(&session, "/leaders/scheduler")?.run(|term| {
     ///     while !term.is_over() {
     ///         // One step of the work, with `term.fencing_token()`.
     ///     }
-    /// })?;
-    /// println!("{}", if candidate.is_leader() { "leading" } else { "following" });
-    /// candidate.stop()
+    ///     ControlFlow::Continue(())
+    /// })
     /// # }
     /// ```
     Election()
@@ -54,21 +56,38 @@ impl Election {
         Waiting::join(&self.runtime, self.inner.enqueue())
     }
 
-    /// Runs a candidate on a thread of its own, term after term: for a service that leads whenever it can.
+    /// Campaigns and leads on this thread, term after term, until `term` returns [`ControlFlow::Break`] or the session is closed,
+    /// drained, or has ended for good. For a service that leads whenever it can.
     ///
-    /// It campaigns, calls `term` when it is elected, resigns when that returns, and campaigns again, until it is
-    /// [stopped](Candidate::stop) or dropped, or the session is closed, drained, or has ended for good. A campaign that fails
-    /// is logged as a warning and tried again after a pause, of 100 ms at first and 5 s at most. A term that returns at once, or
-    /// panics, is followed by a pause, as that of [the async `run`](crate::Election::run).
+    /// It calls `term` when it is elected, and resigns when that returns. A campaign that fails is logged as a warning and tried
+    /// again after a pause, of 100 ms at first and 5 s at most. A term that returns at once, or panics, is followed by a pause, as
+    /// that of [the async `run`](crate::Election::run).
     ///
     /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is true. No
-    /// other term of the candidate begins before that.
+    /// other term begins before that. A thread that waits for leadership stops when the session is
+    /// [drained](Session::drain) or closed.
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
-    pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
-        Candidate::start(self.inner.campaigns(), self.inner.pauses(), &self.runtime, term)
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A session that was closed or drained
+    /// is no error. [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn run(&self, mut term: impl FnMut(&Term) -> ControlFlow<()>) -> Result<()> {
+        let mut pauses = self.inner.pauses();
+        while let Some(leadership) = self.runtime.wait(win(&self.inner))? {
+            let (began, given) = (Instant::now(), Term::new(leadership.monitor(), &self.runtime));
+            let led = catch_unwind(AssertUnwindSafe(|| term(&given)));
+            let (time, is_lost) = (began.elapsed(), matches!(leadership.state(), HoldState::Lost(_)));
+            self.runtime.block_on(resign(leadership))?;
+            let end = match led {
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Ok(ControlFlow::Continue(())) if is_lost => TermEnd::Lost,
+                Ok(ControlFlow::Continue(())) => TermEnd::Returned,
+                Err(panic) => TermEnd::Panicked(panic),
+            };
+            self.runtime.block_on(pauses.after(time, end))?;
+        }
+        Ok(())
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not lead.
@@ -84,7 +103,7 @@ impl Election {
     }
 }
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which a [`Candidate`] keeps until the closure returns.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which [`Election::run`] keeps until the closure returns.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
@@ -95,13 +114,13 @@ impl Term {
         Self { monitor: HoldMonitor::new(monitor, runtime) }
     }
 
-    /// Whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke`, by a
-    /// [drain](Session::drain) of the session, or by [`Candidate::stop`].
+    /// Whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke` or by a
+    /// [drain](Session::drain) of the session.
     ///
     /// It does not wait, so it can be called between any two steps. The first call sends a read of the lock's node, with a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.monitor.state().ended().is_some() || self.monitor.is_revoke_requested()
+        self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
     }
 
     /// Waits until the closure should return, for at most `limit`; returns [`is_over`](Self::is_over).

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::blocking::Runtime;
 use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::error::{Error, Result};
-use crate::hold::{Ended, Hold};
+use crate::hold::{Hold, HoldState};
 
 /// A lock that is held, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any
 /// thread, also where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
@@ -233,7 +233,7 @@ impl HoldMonitor {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    pub fn wait_ended(&self) -> Result<Ended> {
+    pub fn wait_ended(&self) -> Result<HoldState> {
         self.runtime.block_on(self.monitor.ended())
     }
 
@@ -242,7 +242,7 @@ impl HoldMonitor {
     /// # Errors
     ///
     /// As [`wait_ended`](Self::wait_ended).
-    pub fn wait_ended_for(&self, limit: Duration) -> Result<Option<Ended>> {
+    pub fn wait_ended_for(&self, limit: Duration) -> Result<Option<HoldState>> {
         self.runtime.block_on(async { tokio::time::timeout(limit, self.monitor.ended()).await.ok() })
     }
 

@@ -15,7 +15,6 @@ use crate::driver::deferred::Deferred;
 use crate::driver::entry::{Entry, HoldListener, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{
     Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,

@@ -4,54 +4,28 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tokio::sync::Notify;
 use zookeeper_client::{CheckWriter, Client};
 
 use crate::error::{Loss, Result};
-use crate::hold::{Ended, HoldMonitor};
+use crate::hold::{HoldMonitor, HoldState};
 use crate::locked::locked;
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::run`](crate::Election::run) keeps.
 ///
-/// A term does not keep the leadership, so you may ignore it or keep it. To end in an orderly way on request, await
-/// [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the leadership, the session is
-/// [drained](crate::Session::drain), or the candidate is stopped.
+/// A term does not keep the leadership, so you may ignore it or keep it. To resign, let the future of the term return. To end in
+/// an orderly way on request, await [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the
+/// leadership, the session is [drained](crate::Session::drain), or the `stop` of
+/// [`run_until`](crate::Election::run_until) resolves.
 #[derive(Clone)]
 pub struct Term {
     monitor: HoldMonitor,
-    resign: Arc<Notify>,
     /// The node of the leadership and the client, for [`Term::check_writer`], which borrows them.
     writes: OnceLock<(String, Arc<Client>)>,
 }
 
 impl Term {
-    pub(crate) fn new(monitor: HoldMonitor, resign: Arc<Notify>) -> Self {
-        Self { monitor, resign, writes: OnceLock::new() }
-    }
-
-    /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and the candidate campaigns
-    /// again.
-    ///
-    /// After the end of the term this has no effect.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn serve() {}
-    /// # fn example(election: zookeeper_recipes::Election) {
-    /// let candidate = election.run(|term| async move {
-    ///     let watched = term.clone();
-    ///     tokio::spawn(async move {
-    ///         if std::fs::exists("/var/run/unhealthy").unwrap_or(false) {
-    ///             watched.resign();
-    ///         }
-    ///     });
-    ///     serve().await;
-    /// });
-    /// # }
-    /// ```
-    pub fn resign(&self) {
-        self.resign.notify_one();
+    pub(crate) fn new(monitor: HoldMonitor) -> Self {
+        Self { monitor, writes: OnceLock::new() }
     }
 
     /// Shows observers `data` instead of the identifier. See
@@ -85,7 +59,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// The end of the leadership, as [`Ended`], if it has ended already.
+    /// The end of the leadership, lost or resigned, if it has ended already.
     ///
     /// # Examples
     ///
@@ -97,14 +71,14 @@ impl Term {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check_writer(&self) -> Result<CheckWriter<'_>, Ended> {
-        if let Some(ended) = self.state().ended() {
+    pub fn check_writer(&self) -> Result<CheckWriter<'_>, HoldState> {
+        if let Some(ended) = self.state().end() {
             return Err(ended);
         }
         let (node, client) = match self.writes.get() {
             Some(known) => known,
             None => {
-                let present = self.monitor.writes().ok_or(Ended::Lost(Loss::Closed))?;
+                let present = self.monitor.writes().ok_or(HoldState::Lost(Loss::Closed))?;
                 self.writes.get_or_init(|| present)
             }
         };
@@ -140,6 +114,6 @@ impl CurrentTerm {
     /// Returns a view of the term, unless the term has ended.
     pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
         let term = locked(&self.0).clone();
-        term.filter(|term| term.state().ended().is_none())
+        term.filter(|term| !term.state().has_ended())
     }
 }

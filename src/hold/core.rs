@@ -13,7 +13,7 @@ use crate::clock::{micros, now};
 use crate::driver::{self, HoldListener, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
-use crate::hold::{Ended, HoldState, REVOKE, resigned};
+use crate::hold::{HoldState, REVOKE, resigned};
 use crate::machine::{Change, Event, Kind, Life, Op};
 use crate::path::LockPath;
 use crate::session::Zk;
@@ -92,8 +92,8 @@ impl HoldCore {
     }
 
     /// Resolves when the hold has ended.
-    pub(super) async fn end(&self) -> Ended {
-        self.until(|| self.state().ended()).await
+    pub(super) async fn end(&self) -> HoldState {
+        self.until(|| self.state().end()).await
     }
 
     /// Calls `look` until it returns a value: at every change, and when time alone may have changed the state.
@@ -160,10 +160,10 @@ impl HoldCore {
 
     /// Writes `data` to the first node.
     async fn write(&self, data: &[u8]) -> Result<()> {
-        let ended = || match self.state().ended() {
-            Some(Ended::Released) => resigned(),
-            Some(Ended::Lost(loss)) => loss.into(),
-            None => Loss::Expired.into(),
+        let ended = || match self.state() {
+            HoldState::Released => resigned(),
+            HoldState::Lost(loss) => loss.into(),
+            HoldState::Held | HoldState::Suspended => Loss::Expired.into(),
         };
         let (node, czxid, zk) = {
             let state = self.driver.lock();
@@ -204,11 +204,7 @@ impl HoldCore {
 
 impl HoldListener for HoldCore {
     fn changed(&self, state: HoldState, is_one_of_several: bool) {
-        if state.ended().is_some() {
-            self.note_loss(state, is_one_of_several)
-        } else {
-            self.end.send_modify(|_| {})
-        }
+        if state.has_ended() { self.note_loss(state, is_one_of_several) } else { self.end.send_modify(|_| {}) }
     }
 
     fn warns_of(&self, state: HoldState) -> Option<Loss> {
@@ -235,7 +231,7 @@ impl HoldCore {
         self.driver.end_hold(&mut state, self.op, at);
         let found = state.machine.state(at, self.op).unwrap_or(HoldState::Lost(Loss::Expired));
         drop(state);
-        if found.ended().is_none() {
+        if !found.has_ended() {
             return found;
         }
         self.note_loss(found, false);
@@ -245,13 +241,13 @@ impl HoldCore {
     }
 
     pub(super) fn valid_for(&self) -> Duration {
-        if self.state().ended().is_some() {
+        if self.state().has_ended() {
             return Duration::ZERO;
         }
         Duration::from_micros(self.driver.lock().machine.valid_until(self.op).since(now()))
     }
 
-    pub(super) fn ended(self: Arc<Self>) -> impl Future<Output = Ended> + Send + 'static {
+    pub(super) fn ended(self: Arc<Self>) -> impl Future<Output = HoldState> + Send + 'static {
         self.attend();
         async move { self.end().await }
     }
@@ -264,9 +260,9 @@ impl HoldCore {
         self.attend();
         async move {
             // No timer is needed: when the hold is lost, this future stays pending.
-            let revoked = || match self.state().ended() {
-                Some(_) => Some(false),
-                None => self.is_asked_for().then_some(true),
+            let revoked = || match self.state().has_ended() {
+                true => Some(false),
+                false => self.is_asked_for().then_some(true),
             };
             if !self.until_woken(revoked, pending::<()>).await {
                 drop(self);

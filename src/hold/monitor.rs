@@ -1,4 +1,4 @@
-//! Owns [`HoldMonitor`], a view of a hold that does not keep the lock, and [`Ended`], how a hold has ended.
+//! Owns [`HoldMonitor`], a view of a hold that does not keep the lock.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -14,18 +14,6 @@ use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
 use crate::hold::core::HoldCore;
 use crate::options::validate_data;
-
-/// How a hold has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[expect(clippy::exhaustive_enums, reason = "what is not released is lost")]
-pub enum Ended {
-    /// Its guard was released or dropped.
-    #[error("lock was released")]
-    Released,
-    /// The lock was lost before it was released.
-    #[error("lock was lost: {0}")]
-    Lost(Loss),
-}
 
 /// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
 ///
@@ -75,7 +63,8 @@ impl HoldMonitor {
         self.0.valid_for()
     }
 
-    /// Resolves when the hold has ended: by its release, or by its loss. See [`Hold::lost`](crate::Hold::lost).
+    /// Resolves when the hold has ended, with [`HoldState::Released`] or [`HoldState::Lost`]. See
+    /// [`Hold::lost`](crate::Hold::lost).
     ///
     /// # Cancel safety
     ///
@@ -85,15 +74,14 @@ impl HoldMonitor {
     ///
     /// ```no_run
     /// # async fn example(monitor: zookeeper_recipes::HoldMonitor) {
-    /// use zookeeper_recipes::Ended;
+    /// use zookeeper_recipes::HoldState;
     ///
-    /// match monitor.ended().await {
-    ///     Ended::Released => println!("the work is done"),
-    ///     Ended::Lost(loss) => println!("stop: {loss}"),
+    /// if let HoldState::Lost(loss) = monitor.ended().await {
+    ///     println!("stop: {loss}");
     /// }
     /// # }
     /// ```
-    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+    pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
         self.0.clone().ended()
     }
 
@@ -146,12 +134,7 @@ impl HoldMonitor {
     pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
         let before = self.state();
         let changed = self.0.clone().changed_from(before);
-        async move { if before.ended().is_some() { before } else { changed.await } }
-    }
-
-    /// A seam for candidates.
-    pub(crate) async fn state_other_than(&self, before: HoldState) -> HoldState {
-        self.0.clone().changed_from(before).await
+        async move { if before.has_ended() { before } else { changed.await } }
     }
 
     pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
@@ -167,7 +150,7 @@ impl HoldMonitor {
     ///
     /// # Errors
     ///
-    /// The end of the hold, as [`Ended`], if the hold ends before `future` is done; `future` is then dropped. A release is
+    /// The end of the hold, lost or released, if the hold ends before `future` is done; `future` is then dropped. A release is
     /// also an end, because another contender may hold the lock after it.
     ///
     /// # Examples
@@ -179,8 +162,8 @@ impl HoldMonitor {
     /// }
     /// # }
     /// ```
-    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Ended> {
-        run_until(|| self.state().ended(), self.ended(), future).await
+    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, HoldState> {
+        run_until(|| self.state().end(), self.ended(), future).await
     }
 }
 
@@ -200,10 +183,10 @@ pub(super) fn resigned() -> Error {
 }
 
 /// Waits for the loss of a hold. Stays pending after a release.
-pub(super) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
+pub(super) async fn lost(ended: impl Future<Output = HoldState>) -> Loss {
     match ended.await {
-        Ended::Lost(loss) => loss,
-        Ended::Released => pending().await,
+        HoldState::Lost(loss) => loss,
+        _ => pending().await,
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use zookeeper_recipes::reexport::async_trait;
+use async_trait::async_trait;
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::{
-    Contender, ContenderKind, Election, Error, Hold, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex,
-    RwLock, Semaphore, Session, Waiting,
+    Contender, Election, Error, Hold, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock,
+    Semaphore, Session, Waiting,
 };
 
 use crate::support::{World, children, soon, wait_children};

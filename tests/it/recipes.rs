@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_recipes::reexport::async_trait;
+use async_trait::async_trait;
 use zookeeper_recipes::{
     DistributedLock, Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result, RwLock, Semaphore,
     Session,

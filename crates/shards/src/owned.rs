@@ -12,7 +12,7 @@ pub(crate) type Owned = BTreeMap<u32, HoldMonitor>;
 /// The shards whose locks are held at this moment, by the clock. The look at a hold may run code of the user's, which reports a loss, so
 /// this takes a copy and no lock.
 pub(crate) fn held(owned: Owned) -> Vec<u32> {
-    owned.iter().filter(|(_, hold)| hold.state().ended().is_none()).map(|(shard, _)| *shard).collect()
+    owned.iter().filter(|(_, hold)| !hold.state().has_ended()).map(|(shard, _)| *shard).collect()
 }
 
 /// The shards that this member owns, as they change, from [`Shards::changes`](crate::Shards::changes).

@@ -29,7 +29,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
+use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_recipes::{Error, Membership, MutexGuard, Result};
 
 use crate::announcement::Announcement;
 use crate::look::{Lock, Looked, look};
@@ -477,7 +478,7 @@ impl Worker {
     fn decide(&mut self, shard: u32) -> bool {
         let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
         let State::Granted { guard, since, is_claim } = state else { return true };
-        let is_member = guard.state().ended().is_none() && self.is_member();
+        let is_member = !guard.state().has_ended() && self.is_member();
         // The set may be one that was read before a pause of this process.
         let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
         let is_late = since.elapsed() >= self.inner.settings.patience;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
+use zookeeper_recipes::Session;
+use zookeeper_recipes::session::SessionStates;
 use zookeeper_recipes::zookeeper_client::{AddWatchMode, PersistentWatcher, SessionState};
-use zookeeper_recipes::{Session, SessionStates};
 
 /// Looks are at least that far apart, however fast the queue moves.
 const APART: Duration = Duration::from_millis(100);

@@ -1,6 +1,5 @@
 //! Owns `zklock doctor`: it examines the servers one by one, tries a lock, looks at the path, and reports what to change.
 
-mod faults;
 mod findings;
 mod host;
 mod reason;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Permission};
-use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
+use zookeeper_recipes::{Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
 
 use crate::acquire::{Held, Kind, Patience, acquire, refuse_mixture};
 use crate::cli::{Connection, Wanted};
@@ -180,6 +180,6 @@ pub(crate) async fn release(wanted: &Wanted, guard: Box<dyn LockGuard>) -> Resul
 
 /// Reports a loss and what follows from it, and returns the exit code.
 pub(crate) fn lost(wanted: &Wanted, loss: Loss, so: impl Display) -> u8 {
-    report(format_args!("{}: {}; {so}", wanted.path, Ended::Lost(loss)));
+    report(format_args!("{}: lock was lost: {loss}; {so}", wanted.path));
     wanted.lost_code
 }

@@ -1,6 +1,7 @@
 //! Owns the check that we do not wait for a lock that our command line runs under.
 
-use zookeeper_recipes::{ContenderKind, FencingToken, Session};
+use zookeeper_recipes::contender::ContenderKind;
+use zookeeper_recipes::{FencingToken, Session};
 
 use crate::acquire::Kind;
 use crate::connect::variable;

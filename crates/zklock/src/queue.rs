@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::timeout;
-use zookeeper_recipes::{Contender, ContenderKind, Mutex, Semaphore, Session};
+use zookeeper_recipes::contender::ContenderKind;
+use zookeeper_recipes::{Contender, Mutex, Semaphore, Session};
 
 use crate::exit::{Failure, NO, USAGE};
 use crate::messages::{count, report};

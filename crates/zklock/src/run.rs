@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
-use zookeeper_recipes::{Ended, HoldMonitor, HoldState, LockGuard, Loss};
+use zookeeper_recipes::{HoldMonitor, HoldState, LockGuard, Loss};
 
 use crate::acquire::Held;
 use crate::cli::Run;
@@ -124,7 +124,7 @@ async fn supervise(
             biased;
             loss = &mut lost => {
                 command.terminate();
-                report(format_args!("{path}: {}; the command gets SIGTERM", Ended::Lost(loss)));
+                report(format_args!("{path}: lock was lost: {loss}; the command gets SIGTERM"));
                 let status = command.stop(run.grace).await?;
                 return Ok(End::Lost(loss, status));
             }

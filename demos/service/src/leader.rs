@@ -13,10 +13,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is elected, until the service drains; then it has resigned.
 pub(crate) async fn lead(election: &Election, app: &App) -> Result<(), Error> {
-    let store = app.store.clone();
-    let candidate = election.run(move |term| report(term, store.clone()));
-    app.draining.cancelled().await;
-    candidate.stop().await
+    let store = &app.store;
+    election.run_until(app.draining.cancelled(), |term| report(term, store.clone())).await
 }
 
 /// Dropped when the leadership is lost, so it looks only for requests to end.

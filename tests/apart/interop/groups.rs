@@ -1,7 +1,8 @@
 //! Members of a group beside Curator's `GroupMember`, on the same path.
 
+use zookeeper_recipes::members::{Member, MemberChanges};
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Error, Member, MemberChanges, Members, Session};
+use zookeeper_recipes::{Error, Members, Session};
 
 use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, dwell, fresh_path, hosts, soon};

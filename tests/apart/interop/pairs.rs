@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use zookeeper_recipes::reexport::async_trait;
 use zookeeper_recipes::{
     Election, FencingToken, HoldState, LockGuard, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, Result,
     RwLock, Semaphore, Session,

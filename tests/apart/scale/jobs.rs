@@ -13,7 +13,8 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::proxy::Proxy;
 use tokio::time::{Instant, timeout, timeout_at};
-use zookeeper_recipes::{Error, Job, JobOutcome, JobRecord, JobSlot, Options};
+use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
+use zookeeper_recipes::{Error, Job, Options};
 
 use crate::alone::{turn, unstuck};
 use crate::support::connect_for;

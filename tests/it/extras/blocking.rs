@@ -1,6 +1,7 @@
 //! The blocking locks, from plain threads.
 
 use std::future::pending;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,13 +10,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::blocking::{
-    Candidate, Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term,
-};
+use zookeeper_recipes::blocking::{Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term};
 use zookeeper_recipes::zookeeper_client::SessionId;
-use zookeeper_recipes::{
-    Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState, Standing,
-};
+use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState};
 
 use crate::support::{BRIEF, PATIENCE, TIMEOUT, World};
 
@@ -207,7 +204,7 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
     // Nothing is answered any more.
     threads.world.proxy.refuse();
-    assert_eq!(noticed.done("the loss").expect("a thread"), Ended::Lost(Loss::TrustEnded));
+    assert_eq!(noticed.done("the loss").expect("a thread"), HoldState::Lost(Loss::TrustEnded));
     assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     assert!(matches!(guard.release(), Err(Error::Lost(Loss::TrustEnded))));
 }
@@ -241,7 +238,6 @@ fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
     let mutex = Mutex::new(session, path).expect("a mutex");
     let election = Election::new(session, path).expect("an election");
     let monitor = guard.monitor();
-    let candidate = election.run(|_: &Term| {}).expect("a thread");
     let writing = writing.downgrade().map_err(|(writing, error)| {
         assert_eq!(writing.state(), HoldState::Held, "the guard came back as it was");
         error
@@ -259,7 +255,7 @@ fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
         ("contenders", mutex.contenders().err()),
         ("wait_ended", monitor.wait_ended().err()),
         ("campaign", election.campaign().err()),
-        ("stop", candidate.stop().err()),
+        ("run", election.run(|_: &Term| ControlFlow::Break(())).err()),
         ("downgrade", writing.err()),
         ("release", guard.release().err()),
     ] {
@@ -371,7 +367,7 @@ fn guard_outlives_the_close_of_its_session() {
     assert_eq!(session.state(), SessionState::Ended);
     drop(session);
     assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
-    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), Ended::Lost(Loss::Closed));
+    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), HoldState::Lost(Loss::Closed));
     drop(dropped);
     assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
     assert!(matches!(mutex.lock(), Err(Error::Closed)));
@@ -445,30 +441,30 @@ fn lazy_session_comes_up_with_its_servers() {
 fn leader_leads_again_whenever_its_closure_returns() {
     let threads = Threads::new();
     let election = threads.election(&threads.session(), "one");
-    let (send, tokens) = mpsc::channel();
     let of_closure = election.clone();
-    let candidate = election.run(move |term: &Term| {
+    let mut tokens = Vec::new();
+    let led = election.run(|term: &Term| {
         assert_eq!(of_closure.leader().expect("answered").expect("it").identifier(), b"one");
         assert_eq!(of_closure.current_term().expect("it leads").fencing_token(), term.fencing_token());
-        let _ = send.send(term.fencing_token());
+        tokens.push(term.fencing_token());
+        if tokens.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let candidate = candidate.expect("a thread");
-    let tokens: Vec<_> = (0..3).map(|_| tokens.recv_timeout(PATIENCE).expect("a term")).collect();
+    led.expect("resigned");
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    candidate.stop().expect("resigned");
     assert!(election.current_term().is_none());
     threads.wait_children(0);
 }
 
-/// Leads until it is over, and reports the beginning and the end of each term.
-fn run(election: &Election) -> (Candidate, mpsc::Receiver<&'static str>) {
+/// Leads on a thread until its session is drained or closed, and reports the beginning and the end of each term.
+fn run(election: Election) -> (Work<Result<(), Error>>, mpsc::Receiver<&'static str>) {
     let (send, steps) = mpsc::channel();
-    let candidate = election.run(move |term: &Term| {
+    let leads = move |term: &Term| {
         let _ = send.send("leads");
         assert!(term.wait_over_for(PATIENCE).expect("a thread") && term.is_over());
         let _ = send.send("ends");
-    });
-    (candidate.expect("a thread"), steps)
+        ControlFlow::Continue(())
+    };
+    (start(move || election.run(leads)), steps)
 }
 
 #[test]
@@ -520,91 +516,56 @@ fn release_with_a_limit_goes_on_in_the_background() {
     let guard = mutex.lock().expect("held");
     threads.tokio.block_on(threads.world.expire_that_of(session.as_async()));
     let monitor = guard.monitor();
-    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(Ended::Lost(Loss::Expired)));
+    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(HoldState::Lost(Loss::Expired)));
     assert_eq!(guard.release_within(PATIENCE), Err(Error::Lost(Loss::Expired)));
     let leadership = threads.election(&session, "leader").campaign().expect("leads");
     assert_eq!(leadership.resign_within(PATIENCE), Ok(()));
 }
 
 #[test]
-fn candidate_leads_when_the_leader_is_stopped() {
+fn candidate_leads_when_the_session_of_the_leader_is_drained() {
     let threads = Threads::new();
     let sessions = [threads.session(), threads.other()];
-    let (leader, of_leader) = run(&threads.election(&sessions[0], "leader"));
+    let (leader, of_leader) = run(threads.election(&sessions[0], "leader"));
     assert_eq!(of_leader.recv_timeout(PATIENCE), Ok("leads"));
-    assert!(leader.is_leader());
-    let (follower, of_follower) = run(&threads.election(&sessions[1], "follower"));
+    let (follower, of_follower) = run(threads.election(&sessions[1], "follower"));
     threads.wait_children(2);
-    assert!(matches!(follower.standing(), Standing::Waiting { .. }));
-    start(move || leader.stop()).done("the stop").expect("stopped");
+    assert_eq!(sessions[0].drain(PATIENCE).expect("drained"), 0);
+    leader.done("the end").expect("that the session is closed is no error");
     assert_eq!(of_leader.iter().collect::<Vec<_>>(), ["ends"], "its closure is not called again");
     assert_eq!(of_follower.recv_timeout(PATIENCE), Ok("leads"));
-    // One that is dropped ends, too, and one whose session is drained.
-    drop(follower);
-    assert_eq!(of_follower.recv_timeout(PATIENCE), Ok("ends"));
-    threads.wait_children(0);
-    let (candidate, steps) = run(&threads.election(&sessions[1], "drained"));
-    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
     assert_eq!(sessions[1].drain(PATIENCE).expect("drained"), 0);
-    assert_eq!(steps.recv_timeout(PATIENCE), Ok("ends"));
-    candidate.stop().expect("that the session is closed is no error");
-}
-
-#[test]
-fn shared_candidate_is_stopped_and_each_call_returns_its_end() {
-    let threads = Threads::new();
-    let (candidate, steps) = run(&threads.election(&threads.session(), "candidate"));
-    let candidate = Arc::new(candidate);
-    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
-    let calls = [candidate.clone(), candidate.clone()].map(|candidate| start(move || candidate.stop()));
-    calls.into_iter().for_each(|call| call.done("the stop").expect("stopped"));
-    assert_eq!(candidate.standing(), Standing::Ended);
+    follower.done("the end").expect("that the session is closed is no error");
     threads.wait_children(0);
-    start(move || candidate.stop()).done("the stop").expect("stopped before");
-}
-
-#[test]
-fn candidate_that_waits_is_withdrawn_by_a_stop() {
-    let threads = Threads::new();
-    let session = threads.session();
-    let leader = threads.election(&session, "leader").campaign().expect("it leads");
-    let (candidate, steps) = run(&threads.election(&session, "candidate"));
-    threads.wait_children(2);
-    start(move || candidate.stop()).done("the stop").expect("stopped");
-    assert_eq!(steps.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected), "it never led");
-    threads.wait_children(1);
-    leader.resign().expect("resigned");
 }
 
 #[test]
 fn candidate_loses_its_leadership_and_leads_again() {
     let threads = Threads::new();
-    let (candidate, steps) = run(&threads.election(&threads.session(), "candidate"));
+    let session = threads.session();
+    let (candidate, steps) = run(threads.election(&session, "candidate"));
     assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
     let [node] = &threads.wait_children(1)[..] else { panic!("one node") };
     let node = format!("{}/{node}", threads.world.path);
     threads.tokio.block_on(threads.world.admin.delete(&node, None)).expect("deleted");
     assert_eq!(steps.recv_timeout(PATIENCE), Ok("ends"));
     assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
-    candidate.stop().expect("stopped");
+    session.close().expect("closed");
+    candidate.done("the end").expect("that the session is closed is no error");
 }
 
 #[test]
 fn candidate_goes_on_after_a_panic_of_its_closure() {
     let threads = Threads::new();
     let election = threads.election(&threads.session(), "candidate");
-    let (send, began) = mpsc::channel();
     let mut terms = 0;
-    let candidate = election.run(move |term: &Term| {
-        terms += 1;
-        let _ = send.send(terms);
-        assert!(terms > 1, "a fault");
-        assert!(term.wait_over_for(PATIENCE).expect("a thread"));
+    let led = start(move || {
+        election.run(|_: &Term| {
+            terms += 1;
+            assert!(terms > 1, "a fault");
+            ControlFlow::Break(())
+        })
     });
-    let candidate = candidate.expect("a thread");
-    for term in 1..=2 {
-        assert_eq!(began.recv_timeout(PATIENCE), Ok(term));
-    }
-    start(move || candidate.stop()).done("the stop").expect("stopped");
+    led.done("the end").expect("resigned");
     threads.wait_children(0);
 }

@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use testbed::proxy::{Cut, Op, Request, Verdict};
 use tokio::time::interval;
-use zookeeper_recipes::{
-    Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session, SessionState,
-};
+use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
+use zookeeper_recipes::{Error, HoldMonitor, Job, Loss, Options, Session, SessionState};
 
 #[cfg(virtual_time)]
 use crate::support::pass;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
+use zookeeper_recipes::error::Unanswered;
+use zookeeper_recipes::job::JobOutcome;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    DistributedLock, Election, Error, FencingToken, HoldMonitor, HoldState, Job, JobOutcome, LockGuard, Loss,
-    MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session, Standing, Unanswered,
+    DistributedLock, Election, Error, FencingToken, HoldMonitor, HoldState, Job, LockGuard, Loss, MultiLock,
+    Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
@@ -408,7 +410,8 @@ async fn leader_is_seen_and_leads_term_after_term(fleet: Fleet) {
     assert!(election.current_term().is_none());
 
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-    let candidate = election.run(move |term| {
+    let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let leads = election.run_until(async move { assert_eq!(ended.recv().await, None) }, move |term| {
         let begins = begins.clone();
         async move {
             term.proclaim(b"here".to_vec()).await.expect("proclaimed");
@@ -416,13 +419,15 @@ async fn leader_is_seen_and_leads_term_after_term(fleet: Fleet) {
             term.revoke_requested().await;
         }
     });
+    let leads = tokio::spawn(leads);
     let first = soon("a term", begun.recv()).await.expect("leads");
-    assert!(candidate.is_leader());
-    first.resign();
+    let leader = election.leader().await.expect("asked").expect("it leads");
+    assert!(other.revoke(&leader).await.expect("asked"));
     let last = soon("another term", begun.recv()).await.expect("leads").fencing_token();
     assert!(first.fencing_token() < last);
-    assert_eq!(candidate.standing(), Standing::Leading { token: last });
-    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
+    assert_eq!(election.current_term().map(|term| term.fencing_token()), Some(last));
+    drop(ends);
+    assert_eq!(soon("the end", leads).await.expect("no panic"), Ok(()));
     assert!(soon("the lock", other.campaign()).await.expect("leads").fencing_token() > last);
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_recipes::reexport::async_trait;
 use zookeeper_recipes::{
-    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, Session,
+    DistributedLock, Error, FencingToken, HoldState, LockGuard, Loss, MultiLock, Mutex, Session,
 };
 
 use crate::support::World;
@@ -21,8 +21,8 @@ struct Service {
 }
 
 impl Service {
-    fn new(locks: &dyn LockProvider, path: &str) -> Self {
-        Self { lock: locks.lock_at(path).expect("a lock"), runs: AtomicUsize::new(0) }
+    fn new(lock: Arc<dyn DistributedLock>) -> Self {
+        Self { lock, runs: AtomicUsize::new(0) }
     }
 
     async fn run(&self) -> Result<Option<FencingToken>, Error> {
@@ -36,8 +36,12 @@ impl Service {
     }
 }
 
-async fn serves(locks: &dyn LockProvider, path: &str) {
-    let service = Service::new(locks, path);
+fn mutex(session: &Session, path: &str) -> Arc<dyn DistributedLock> {
+    Arc::new(Mutex::new(session, path).expect("a mutex"))
+}
+
+async fn serves(lock: Arc<dyn DistributedLock>) {
+    let service = Service::new(lock);
     let first = service.run().await.expect("asked").expect("ran");
     let second = service.run().await.expect("asked").expect("ran");
     assert!(first < second);
@@ -50,18 +54,18 @@ async fn serves(locks: &dyn LockProvider, path: &str) {
 #[tokio::test]
 async fn service_runs_with_the_real_lock() {
     let world = World::new().await;
-    serves(&world.session, &world.path).await;
+    serves(mutex(&world.session, &world.path)).await;
     world.wait_empty().await;
 }
 
 #[tokio::test]
 async fn service_runs_with_local_servers() {
-    serves(&*Session::local().await.expect("servers"), "/jobs/bills").await;
+    serves(mutex(&Session::local().await.expect("servers"), "/jobs/bills")).await;
 }
 
 #[tokio::test]
 async fn service_runs_with_a_fake_of_its_own() {
-    serves(&Fakes::default(), "/jobs/bills").await;
+    serves(Arc::new(Fakes::default())).await;
 }
 
 /// A fake that a user would write.
@@ -75,12 +79,6 @@ struct Fakes {
 struct FakeGuard {
     token: i64,
     is_held: Arc<AtomicBool>,
-}
-
-impl LockProvider for Fakes {
-    fn lock_at(&self, _: &str) -> Result<Arc<dyn DistributedLock>, Error> {
-        Ok(Arc::new(self.clone()))
-    }
 }
 
 #[async_trait]
@@ -141,7 +139,7 @@ async fn works_on_a_borrowed_guard(guard: &dyn LockGuard) -> Result<u8, Loss> {
 #[tokio::test]
 async fn borrowed_guard_runs_until_lost() {
     let session = Session::local().await.expect("servers");
-    let lock = session.lock_at("/jobs/bills").expect("a lock");
+    let lock = mutex(&session, "/jobs/bills");
     let guard = lock.lock().await.expect("held");
     assert_eq!(works_on_a_borrowed_guard(&*guard).await, Ok(1));
 }
@@ -166,7 +164,7 @@ async fn exclusive_multi_lock_has_one_holder_at_a_time() {
     let world = World::new().await;
     let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let lock = MultiLock::builder(&world.session).lock(&one).write(&other).build().expect("a lock");
-    let service = Service { lock: lock.exclusive().expect("all members exclude"), runs: AtomicUsize::new(0) };
+    let service = Service::new(lock.exclusive().expect("all members exclude"));
     let guard = service.lock.lock().await.expect("held");
     assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
     guard.release().await.expect("released");

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use zookeeper_recipes::contender::ContenderKind;
+use zookeeper_recipes::error::Unanswered;
+use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
+use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_recipes::multi_lock::MultiLockBuilder;
+use zookeeper_recipes::rwlock::DowngradeError;
+use zookeeper_recipes::session::SessionStates;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    Candidate, Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error,
-    FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard,
-    LockProvider, Loss, Member, MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard,
-    Mutex, MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit,
-    Slot, Slots, Standing, Term, Unanswered, Waiting, blocking,
+    Config, Contender, DistributedLock, Election, Error, FencingToken, Hold, HoldMonitor, HoldState, Job,
+    Leadership, LockGuard, Loss, Members, Membership, MultiLock, MultiLockGuard, Mutex, MutexGuard, Observer,
+    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit, SemaphoreShare, Servers, Session, SharePermit, Slot, Slots, Term, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -48,14 +53,11 @@ fn types_can_be_shared_and_sent() {
     is_all::<Election>();
     is_all::<Leadership>();
     is_all::<Term>();
-    is_all::<Candidate>();
-    is_plain::<Standing>();
     is_all::<Job>();
     is_all::<JobOutcome<()>>();
     is_all::<JobSlot>();
     is_plain::<JobRecord>();
     is_all::<HoldMonitor>();
-    is_plain::<Ended>();
     is_all::<Observer>();
     is_all::<Waiting<MutexGuard>>();
     is_all::<Hold>();
@@ -77,7 +79,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<blocking::Election>();
     is_all::<blocking::Leadership>();
     is_all::<blocking::Term>();
-    is_all::<blocking::Candidate>();
     is_all::<blocking::HoldMonitor>();
     is_all::<blocking::Waiting<MutexGuard>>();
     is_plain::<ContenderKind>();
@@ -88,7 +89,6 @@ fn types_can_be_shared_and_sent() {
     is_error::<Error>();
     is_error::<Loss>();
     is_send::<Box<dyn DistributedLock>>(|| unreachable!());
-    is_send::<std::sync::Arc<dyn LockProvider>>(|| unreachable!());
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
@@ -115,7 +115,7 @@ fn futures_of_the_other_recipes_can_be_sent(
     (reentrant, owner): (&'static ReentrantMutex, &'static Owner),
     election: &'static Election,
     contender: &'static Contender,
-    (candidate, job): (&'static Candidate, &'static Job),
+    job: &'static Job,
 ) {
     is_send_static(&rwlock.read());
     is_send_static(&rwlock.try_write_for(Duration::ZERO));
@@ -129,7 +129,8 @@ fn futures_of_the_other_recipes_can_be_sent(
     is_send_static(&election.leader());
     is_send_static(&election.break_lock(contender));
     is_send_static(&election.revoke(contender));
-    is_send_static(&candidate.wait_for(|standing| standing == Standing::Ended));
+    is_send_static(&election.run(async |_| {}));
+    is_send_static(&election.run_until(async {}, async |_| {}));
     is_send_static(&job.run("1", async |_: HoldMonitor| Ok::<_, Error>(())));
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{
-    Election, Error, HoldState, LockProvider, Members, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock,
-    Semaphore, Session,
+    Election, Error, HoldState, Members, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
+    Session,
 };
 
 use crate::family::{FAMILY, turn};
@@ -182,7 +182,6 @@ async fn invalid_paths_are_refused_by_every_recipe() {
         assert_refused(Election::new(session, path), "lock path", texts);
         assert_refused(MultiLock::new(session, ["/fine", path]), "lock path", texts);
         assert_refused(MultiLock::builder(session).read("/fine").write(path).build(), "lock path", texts);
-        assert_refused(session.lock_at(path).map(drop), "lock path", texts);
     }
     // Only that exact name belongs to the servers.
     Mutex::new(&world.session, "/zookeepers/a").expect("it is ordinary");

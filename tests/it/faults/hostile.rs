@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
 use testbed::proxy::{Answer, Request, Verdict};
+use zookeeper_recipes::job::JobOutcome;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Contender, Election, Error, HoldState, Job, JobOutcome, Mutex};
+use zookeeper_recipes::{Contender, Election, Error, HoldState, Job, Mutex};
 
 use crate::family::FAMILY;
 use crate::support::{BRIEF, ROUND_TRIP, World, at_most, locking, make_paths, soon};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Proxy, Request, Verdict};
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
-use zookeeper_recipes::{ContenderKind, Error, Loss, MultiLock, Mutex, Semaphore};
+use zookeeper_recipes::{Error, Loss, MultiLock, Mutex, Semaphore};
 
 use crate::support::{BRIEF, World, connect_for, hosts, locking, polled, refuse_checks, soon, wait_children};
 

@@ -10,8 +10,9 @@ use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
+use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options};
 
 use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
 use crate::warnings::Warnings;
@@ -196,7 +197,7 @@ async fn session_and_its_hold_live_on_over_a_reconnect() {
     soon("longer trust", async {
         // A second more than an inexact comparison could show.
         while trusted_until() < known + BRIEF / 3 {
-            assert!(guard.state().ended().is_none(), "{:?}", guard.state());
+            assert!(!guard.state().has_ended(), "{:?}", guard.state());
             beat.tick().await;
         }
     })

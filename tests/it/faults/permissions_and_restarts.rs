@@ -172,10 +172,10 @@ async fn election_continues_on_servers_that_restart_empty() {
     let election = |session: &Session| Election::new(session, "/leader").expect("an election");
     let (standing, mut observer) = (election(&stands), election(&looks).observe());
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-    let candidate = standing.run(move |term| {
+    let leads = tokio::spawn(standing.run(move |term| {
         begins.send(term.fencing_token()).expect("received");
         async move { term.revoke_requested().await }
-    });
+    }));
     let led_by = async |observer: &mut Observer, token| {
         while observer.changed().await.expect("observed").is_none_or(|leader| leader.token() != token) {}
     };
@@ -184,7 +184,8 @@ async fn election_continues_on_servers_that_restart_empty() {
     server.restart_empty().await.expect("a server");
     let second = soon("a term after the loss", begun.recv()).await.expect("leads");
     soon("the leader", led_by(&mut observer, second)).await;
-    soon("the end", candidate.stop()).await.expect("resigned");
+    stands.close().await.expect("closed");
+    soon("the end", leads).await.expect("no panic").expect("it is no error");
 }
 
 #[tokio::test]

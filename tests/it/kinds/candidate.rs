@@ -1,8 +1,7 @@
-//! Candidates that run in the background: their standing, their end, and what they survive.
+//! Candidates that lead term after term: their end, and what they survive.
 
 use std::future::{pending, ready};
 use std::panic::panic_any;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +9,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use testbed::frames::Op;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
-use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
+use zookeeper_recipes::{Election, Error, FencingToken, HoldState, Loss, Options, Session, Term};
 
-use crate::support::{
-    BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, polled, remove_path, soon, until,
-};
+use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, remove_path, soon, until};
 use crate::warnings::Warnings;
 
 fn election(session: &Session, path: &str) -> Election {
@@ -46,9 +45,40 @@ fn in_order(
     }
 }
 
+/// A candidate that leads in a task, until it is stopped or dropped.
+pub(super) struct Candidate {
+    election: Election,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Candidate {
+    pub(super) fn new<R>(election: Election, term: impl FnMut(Term) -> R + Send + 'static) -> Self
+    where
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(election.run_until(async { drop(stopped.await) }, term));
+        Self { election, stop, task }
+    }
+
+    fn is_leader(&self) -> bool {
+        self.election.current_term().is_some_and(|term| term.state() == HoldState::Held)
+    }
+
+    pub(super) async fn stop(self) -> Result<(), Error> {
+        drop(self.stop);
+        soon("the end", self.task).await.expect("no panic")
+    }
+
+    pub(super) fn drop(self) {
+        self.task.abort();
+    }
+}
+
 fn run(session: &Session, path: &str) -> (Candidate, UnboundedReceiver<Step>) {
     let (send, receive) = unbounded_channel();
-    (election(session, path).run(in_order(send)), receive)
+    (Candidate::new(election(session, path), in_order(send)), receive)
 }
 
 async fn leads(steps: &mut UnboundedReceiver<Step>) -> FencingToken {
@@ -58,30 +88,17 @@ async fn leads(steps: &mut UnboundedReceiver<Step>) -> FencingToken {
     }
 }
 
-/// Waits until it stands so.
-async fn stands(candidate: &Candidate, condition: impl Fn(Standing) -> bool) -> Standing {
-    let stands = async {
-        let mut standing = candidate.standing();
-        while !condition(standing) {
-            standing = candidate.wait_for(|next| next != standing).await;
-        }
-        standing
-    };
-    soon("another standing", stands).await
-}
-
 #[tokio::test]
 async fn candidate_waits_leads_and_ends_its_term_when_it_is_stopped() {
     let world = World::new().await;
     let ahead = election(&world.other().await, &world.path).campaign().await.expect("leads");
     let (candidate, mut steps) = run(&world.session, &world.path);
-    stands(&candidate, |standing| standing == Standing::Waiting { ahead: Some(1) }).await;
+    world.wait_children(2).await;
     assert!(!candidate.is_leader());
     ahead.resign().await.expect("resigned");
     let token = leads(&mut steps).await;
-    assert_eq!(candidate.standing(), Standing::Leading { token });
-    assert!(candidate.is_leader());
-    soon("the end", candidate.stop()).await.expect("resigned");
+    assert_eq!(candidate.election.current_term().expect("it leads").fencing_token(), token);
+    candidate.stop().await.expect("resigned");
     assert_eq!(steps.recv().await, Some(Step::Ends), "the term was not cut off");
     assert!(children(&world.admin, &world.path).await.is_empty(), "it has resigned");
 }
@@ -92,23 +109,10 @@ async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
     let ahead = election(&world.other().await, &world.path).campaign().await.expect("leads");
     let (candidate, mut steps) = run(&world.session, &world.path);
     world.wait_children(2).await;
-    soon("the end", candidate.stop()).await.expect("withdrawn");
+    candidate.stop().await.expect("withdrawn");
     assert_eq!(steps.recv().await, None, "it never led");
     world.wait_children(1).await;
     ahead.resign().await.expect("still leads");
-}
-
-#[tokio::test]
-async fn candidate_is_suspended_while_it_is_disconnected() {
-    let world = World::new().await;
-    let (candidate, mut steps) = run(&world.session, &world.path);
-    let token = leads(&mut steps).await;
-    world.proxy.refuse();
-    stands(&candidate, |standing| standing == Standing::Suspended).await;
-    assert!(!candidate.is_leader());
-    world.proxy.heal();
-    stands(&candidate, |standing| standing == Standing::Leading { token }).await;
-    candidate.stop().await.expect("resigned");
 }
 
 #[tokio::test]
@@ -122,10 +126,6 @@ async fn candidate_campaigns_again_after_each_loss() {
     world.expire().await;
     let third = leads(&mut steps).await;
     assert!(first < second && second < third);
-    assert_eq!(
-        stands(&candidate, |standing| standing != Standing::Suspended).await,
-        Standing::Leading { token: third }
-    );
     candidate.stop().await.expect("resigned");
     world.wait_empty().await;
 }
@@ -134,7 +134,7 @@ async fn candidate_campaigns_again_after_each_loss() {
 async fn term_that_ends_is_followed_by_another() {
     let world = World::new().await;
     let (send, mut receive) = unbounded_channel();
-    let candidate = election(&world.session, &world.path).run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path), move |term| {
         let send = send.clone();
         async move { send.send(term.fencing_token()).expect("the test goes on") }
     });
@@ -164,7 +164,7 @@ async fn campaign_that_fails_at_once_is_tried_again_after_a_pause() {
     println!("four failures took {took:?}");
     assert!(took >= pauses && took <= at_most(pauses + 8 * ROUND_TRIP), "{took:?}");
     assert!(warnings.count("cannot campaign") > 0);
-    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+    assert!(!candidate.is_leader());
     remove_path(&world.admin, &world.path).await;
     leads(&mut steps).await;
     candidate.stop().await.expect("resigned");
@@ -177,7 +177,7 @@ fn failing(
 ) -> (Candidate, UnboundedReceiver<Instant>, Warnings, DefaultGuard) {
     let (warnings, (send, begun)) = (Warnings::new(), unbounded_channel());
     let listens = warnings.listen();
-    let candidate = election(&world.session, &world.path).run(move |_| {
+    let candidate = Candidate::new(election(&world.session, &world.path), move |_| {
         let _ = send.send(Instant::now());
         fail();
         ready(())
@@ -192,7 +192,7 @@ async fn terms_that_return_at_once_are_followed_by_pauses_that_grow() {
     let (candidate, mut begun, warnings, _listens) = failing(&world, || {});
     let first = soon("a term", begun.recv()).await.expect("leads");
     pass(Duration::from_millis(500)).await;
-    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+    assert!(!candidate.is_leader());
     assert_eq!(world.children().await, [""; 0], "it is not in the queue during the pause");
     pass(Duration::from_secs(99)).await;
     let mut terms = vec![first];
@@ -202,7 +202,7 @@ async fn terms_that_return_at_once_are_followed_by_pauses_that_grow() {
     let pauses: Vec<_> = terms.windows(2).map(|two| two[1].duration_since(two[0]).as_secs()).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30], "{} terms", terms.len());
     assert_eq!(warnings.count("the term of a candidate has ended at once"), terms.len());
-    soon("the end", candidate.stop()).await.expect("stopped in a pause");
+    candidate.stop().await.expect("stopped in a pause");
 }
 
 #[tokio::test]
@@ -229,9 +229,9 @@ async fn candidates_go_on_after_panics_of_their_terms() {
     }
     until("the third panic", || warnings.count("the term of a candidate has panicked") == 3).await;
     assert_eq!((warnings.count("a mistake"), warnings.count("mistake 3")), (1, 1));
-    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+    assert!(!candidate.is_leader());
     world.wait_empty().await;
-    soon("the end", candidate.stop()).await.expect("stopped in a pause");
+    candidate.stop().await.expect("stopped in a pause");
 }
 
 #[tokio::test]
@@ -244,7 +244,7 @@ async fn future_of_a_term_that_panics_when_it_is_dropped_ends_no_candidate() {
     }
     let world = World::new().await;
     let (send, mut receive) = unbounded_channel();
-    let candidate = election(&world.session, &world.path).run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path), move |term| {
         let _ = send.send(term);
         async {
             let _fragile = Fragile;
@@ -252,9 +252,11 @@ async fn future_of_a_term_that_panics_when_it_is_dropped_ends_no_candidate() {
         }
     });
     for _ in 0..2 {
-        soon("a term", receive.recv()).await.expect("leads").resign();
+        soon("a term", receive.recv()).await.expect("leads");
+        let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+        world.admin.delete(&node, None).await.expect("deleted");
     }
-    drop(candidate);
+    candidate.drop();
     world.wait_empty().await;
 }
 
@@ -266,48 +268,12 @@ async fn candidate_that_pauses_ends_with_its_session() {
     for _ in 0..5 {
         soon("a term", begun.recv()).await.expect("leads");
     }
-    stands(&candidate, |standing| matches!(standing, Standing::Waiting { .. })).await;
+    until("a pause", || !candidate.is_leader()).await;
     let began = Instant::now();
     world.session.close().await.expect("closed");
-    stands(&candidate, |standing| standing == Standing::Ended).await;
+    soon("the end", candidate.task).await.expect("no panic").expect("it is no error");
     // The pause is of 16 s.
     assert!(began.elapsed() < at_most(Duration::from_secs(1)), "{:?}", began.elapsed());
-}
-
-#[tokio::test]
-async fn shared_candidate_is_stopped_and_each_call_returns_its_end() {
-    let world = World::new().await;
-    let (candidate, mut steps) = run(&world.session, &world.path);
-    let candidate = Arc::new(candidate);
-    leads(&mut steps).await;
-    let (first, second) = soon("the end", async { tokio::join!(candidate.stop(), candidate.stop()) }).await;
-    assert_eq!((first, second), (Ok(()), Ok(())));
-    assert_eq!(steps.recv().await, Some(Step::Ends), "the term was not cut off");
-    assert_eq!(candidate.standing(), Standing::Ended);
-    assert!(children(&world.admin, &world.path).await.is_empty(), "it has resigned");
-    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
-}
-
-/// A candidate that leads until `true` is sent.
-async fn leading(world: &World) -> (Candidate, tokio::sync::watch::Sender<bool>) {
-    let (finish, finished) = tokio::sync::watch::channel(false);
-    let candidate = election(&world.session, &world.path).run(move |_| {
-        let mut finished = finished.clone();
-        async move { drop(finished.wait_for(|finished| *finished).await) }
-    });
-    stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
-    (candidate, finish)
-}
-
-#[tokio::test]
-async fn candidate_whose_stop_is_dropped_ends_once_its_term_does() {
-    let world = World::new().await;
-    let (candidate, finish) = leading(&world).await;
-    assert!(candidate.stop().now_or_never().is_none(), "the term goes on");
-    assert!(candidate.is_leader());
-    finish.send_replace(true);
-    stands(&candidate, |standing| standing == Standing::Ended).await;
-    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
 }
 
 #[tokio::test]
@@ -317,9 +283,9 @@ async fn candidate_that_is_dropped_resigns_or_withdraws() {
     leads(&mut steps).await;
     let (follower, _) = run(&world.session, &world.path);
     world.wait_children(2).await;
-    drop(follower);
+    follower.drop();
     world.wait_children(1).await;
-    drop(leader);
+    leader.drop();
     world.wait_empty().await;
     assert_eq!(steps.recv().await, None, "the term was cut off");
 }
@@ -329,13 +295,15 @@ async fn term_that_goes_on_after_a_stop_is_cut_off_by_the_drop() {
     let world = World::new().await;
     let terms = Arc::new(AtomicUsize::default());
     let begun = terms.clone();
-    let candidate = election(&world.session, &world.path).run(move |_| {
+    let candidate = Candidate::new(election(&world.session, &world.path), move |_| {
         begun.fetch_add(1, Ordering::AcqRel);
         pending()
     });
-    stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
-    assert!(tokio::time::timeout(BRIEF / 10, candidate.stop()).await.is_err(), "the term does not end");
-    drop(candidate);
+    until("a term", || candidate.is_leader()).await;
+    drop(candidate.stop);
+    let mut task = candidate.task;
+    assert!(tokio::time::timeout(BRIEF / 10, &mut task).await.is_err(), "the term does not end");
+    task.abort();
     world.wait_empty().await;
     assert_eq!(terms.load(Ordering::Acquire), 1);
 }
@@ -352,8 +320,7 @@ async fn candidate_ends_with_its_session() {
         } else {
             world.session.close().await.expect("closed");
         }
-        stands(&candidate, |standing| standing == Standing::Ended).await;
-        soon("the end", candidate.stop()).await.expect("nothing is left to do");
+        soon("the end", candidate.task).await.expect("no panic").expect("it is no error");
     }
 }
 
@@ -372,7 +339,7 @@ fn identifier_comes_from_the_environment() {
 async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     let world = World::new().await;
     let (send, mut terms) = unbounded_channel();
-    let candidate = election(&world.session, &world.path).run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path), move |term| {
         send.send(term.clone()).expect("the test goes on");
         async move {
             let _ = term.ended().await;
@@ -391,18 +358,8 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     let error = late.commit().await.expect_err("the node is gone");
     assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
     soon("the end", term.ended()).await;
-    assert_eq!(term.check_writer().err(), Some(Ended::Lost(Loss::Deleted)));
+    assert_eq!(term.check_writer().err(), Some(HoldState::Lost(Loss::Deleted)));
     assert_eq!(world.admin.get_data(&data).await.expect("it is there").0, b"first");
-    drop((candidate, term, terms));
-}
-
-#[tokio::test]
-async fn candidate_is_stopped_although_another_call_that_stops_it_is_not_polled() {
-    let world = World::new().await;
-    let (candidate, finish) = leading(&world).await;
-    let mut first = pin!(candidate.stop());
-    assert!(polled(1, &mut first).await.is_none());
-    finish.send_replace(true);
-    soon("the other call", candidate.stop()).await.expect("stopped");
-    soon("the first call", first).await.expect("stopped");
+    drop(terms);
+    candidate.drop();
 }

@@ -13,11 +13,11 @@ use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
-use zookeeper_recipes::{
-    Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
-};
+use zookeeper_recipes::{Contender, Election, Error, HoldState, Loss, Observer, Options, Session};
 
+use super::candidate::Candidate;
 use crate::support::{BRIEF, ROUND_TRIP, World, at_most, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
@@ -207,43 +207,13 @@ async fn proclaiming_survives_a_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn candidate_leads_again_after_each_end_of_its_term() {
-    let world = World::new().await;
-    let (ends, mut ended) = unbounded_channel();
-    let ledger = Ledger::new();
-    let grants = ledger.clone();
-    let candidate = election(&world.session, &world.path, "here").run(move |term| {
-        let (ledger, ends) = (grants.clone(), ends.clone());
-        async move {
-            ledger.enter("here", term.fencing_token().get()).leave();
-            match ledger.grants().len() {
-                1 => drop(term),
-                2 => {
-                    term.resign();
-                    pending::<()>().await;
-                }
-                terms => {
-                    ends.send(terms).expect("received");
-                    term.revoke_requested().await;
-                }
-            }
-        }
-    });
-    assert_eq!(soon("three terms", ended.recv()).await, Some(3));
-    candidate.stop().await.expect("resigned");
-    assert_eq!(ledger.grants().len(), 3);
-    ledger.assert_clean();
-    world.wait_empty().await;
-}
-
-#[tokio::test]
 async fn two_candidates_lead_in_turn() {
     let world = World::new().await;
     let ledger = Ledger::new();
     let lead = async |name: &'static str| {
         let (ends, mut ended) = unbounded_channel();
         let (ledger, mut terms) = (ledger.clone(), 0);
-        let candidate = candidate(&world, name).await.run(move |term| {
+        let candidate = Candidate::new(candidate(&world, name).await, move |term| {
             terms += 1;
             let (ledger, last) = (ledger.clone(), (terms == 3).then(|| ends.clone()));
             async move {
@@ -271,7 +241,7 @@ async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
     let (started, mut starts) = unbounded_channel();
     let running = Arc::new(());
     let runs = running.clone();
-    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |term| {
         let (started, running) = (started.clone(), runs.clone());
         async move {
             let _running = running;
@@ -293,7 +263,7 @@ async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
         assert!(first < second && second < third);
     };
     soon("the disturbance", disturb).await;
-    drop(candidate);
+    candidate.drop();
     world.wait_empty().await;
     assert_eq!(Arc::strong_count(&running), 1);
 }
@@ -303,7 +273,7 @@ async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
 async fn candidate_campaigns_again_at_once_after_its_leadership_was_broken() {
     let world = World::new().await;
     let (begins, mut begun) = unbounded_channel();
-    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |term| {
         begins.send(term.fencing_token()).expect("received");
         pending()
     });
@@ -314,26 +284,28 @@ async fn candidate_campaigns_again_at_once_after_its_leadership_was_broken() {
     soon("another term", begun.recv()).await.expect("leads");
     // The event, and the round trips of another create and its listing.
     assert!(deleted.elapsed() <= at_most(3 * ROUND_TRIP), "{:?}", deleted.elapsed());
-    drop(candidate);
+    candidate.drop();
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn term_that_resigns_ends_and_the_next_candidate_leads() {
+async fn term_that_returns_ends_and_the_next_candidate_leads() {
     let world = World::new().await;
     let other = candidate(&world, "other").await;
+    let observed = other.clone();
     let (begins, mut begun) = unbounded_channel();
-    let candidate = election(&world.session, &world.path, "here").run(move |term| {
-        begins.send(term).expect("received");
-        pending()
+    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |term| {
+        begins.send(term.clone()).expect("received");
+        async move { term.revoke_requested().await }
     });
     let term = soon("a term", begun.recv()).await.expect("leads");
     let next = tokio::spawn(async move { other.campaign().await });
     world.wait_children(2).await;
     let ended = term.ended();
-    term.resign();
+    let leader = observed.leader().await.expect("asked").expect("it leads");
+    assert!(observed.revoke(&leader).await.expect("asked"));
     let next = soon("the next", next).await.expect("no panic").expect("leads");
-    assert_eq!((soon("the end", ended).await, term.state()), (Ended::Released, HoldState::Released));
+    assert_eq!((soon("the end", ended).await, term.state()), (HoldState::Released, HoldState::Released));
     assert!(term.fencing_token() < next.fencing_token());
     let refused = term.proclaim("late").await.expect_err("the term is over");
     assert!(matches!(refused, Error::InvalidInput { what: "leadership", .. }), "{refused:?}");
@@ -342,7 +314,7 @@ async fn term_that_resigns_ends_and_the_next_candidate_leads() {
     next.resign().await.expect("resigned");
     let again = soon("another term", begun.recv()).await.expect("leads");
     assert!(term.fencing_token() < again.fencing_token());
-    drop(candidate);
+    candidate.drop();
     world.wait_empty().await;
 }
 
@@ -353,7 +325,7 @@ async fn term_that_ignores_its_term_leads_to_its_end() {
     let other = candidate(&world, "other").await;
     let (begins, mut begun) = unbounded_channel();
     let (ends, end) = tokio::sync::watch::channel(false);
-    let candidate = election(&world.session, &world.path, "here").run(move |_| {
+    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |_| {
         begins.send(()).expect("received");
         let mut end = end.clone();
         async move { drop(end.wait_for(|end| *end).await) }
@@ -362,29 +334,9 @@ async fn term_that_ignores_its_term_leads_to_its_end() {
     assert!(other.try_campaign().await.expect("asked").is_none(), "this one leads");
     assert_eq!(world.children().await.len(), 1);
     ends.send_replace(true);
-    soon("the end", candidate.stop()).await.expect("resigned");
+    candidate.stop().await.expect("resigned");
     // The resignation was awaited.
     assert_eq!(world.children().await, [""; 0]);
-}
-
-#[tokio::test]
-async fn stop_ends_a_term_and_withdraws_a_candidate() {
-    let world = World::new().await;
-    let leads = election(&world.session, &world.path, "leads");
-    let stands = candidate(&world, "stands").await;
-    let run = |election: &Election| election.run(|term| async move { term.revoke_requested().await });
-    let leader = run(&leads);
-    world.wait_children(1).await;
-    let follower = run(&stands);
-    world.wait_children(2).await;
-    until("a term", || leads.current_term().is_some()).await;
-    assert!(stands.current_term().is_none());
-    soon("the candidate", follower.stop()).await.expect("withdrawn");
-    world.wait_children(1).await;
-    soon("the leader", leader.stop()).await.expect("resigned");
-    // The resignation was awaited.
-    assert_eq!(world.children().await, [""; 0]);
-    assert!(leads.current_term().is_none());
 }
 
 #[tokio::test]
@@ -409,7 +361,7 @@ async fn candidate_campaigns_again_after_an_eviction() {
     let world = World::new().await;
     let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
     let (begins, mut begun) = unbounded_channel();
-    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |term| {
         begins.send(term.fencing_token()).expect("received");
         async move { term.revoke_requested().await }
     });

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::next_look;
-use zookeeper_recipes::{
-    DowngradeError, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
-};
+use zookeeper_recipes::rwlock::DowngradeError;
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore};
 
 use crate::family::{FAMILY, turn};
 use crate::support::{TIMEOUT, World, assert_took, ends_at, hosts, locking, soon, stall};

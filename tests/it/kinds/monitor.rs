@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use testbed::frames::Op;
-use zookeeper_recipes::{Ended, HoldMonitor, HoldState, Loss};
+use zookeeper_recipes::{HoldMonitor, HoldState, Loss};
 
 use crate::support::{World, connect, soon, until};
 use crate::warnings::Warnings;
@@ -24,10 +24,10 @@ async fn monitor_shows_the_hold_and_its_release() {
     let works = tokio::spawn(async move { monitor.run_until_lost(pending::<()>()).await });
     let (ended, monitor) = (guard.ended(), guard.monitor());
     guard.release().await.expect("released");
-    assert_eq!(soon("the end", ended).await, Ended::Released);
-    assert_eq!(soon("the work", works).await.expect("no panic"), Err(Ended::Released));
+    assert_eq!(soon("the end", ended).await, HoldState::Released);
+    assert_eq!(soon("the work", works).await.expect("no panic"), Err(HoldState::Released));
     assert_eq!((monitor.state(), monitor.valid_for()), (HoldState::Released, Duration::ZERO));
-    assert_eq!(soon("the end", monitor.ended()).await, Ended::Released);
+    assert_eq!(soon("the end", monitor.ended()).await, HoldState::Released);
     world.wait_empty().await;
 }
 
@@ -37,10 +37,10 @@ async fn monitor_shows_the_loss() {
     let guard = world.mutex().lock().await.expect("held");
     let (monitor, ended) = (guard.monitor(), guard.ended());
     world.expire().await;
-    assert_eq!(soon("the end", ended).await, Ended::Lost(Loss::Expired));
+    assert_eq!(soon("the end", ended).await, HoldState::Lost(Loss::Expired));
     assert_eq!(soon("the loss", monitor.lost()).await, Loss::Expired);
     assert_eq!(monitor.state(), HoldState::Lost(Loss::Expired));
-    assert_eq!(monitor.run_until_lost(pending::<()>()).await, Err(Ended::Lost(Loss::Expired)));
+    assert_eq!(monitor.run_until_lost(pending::<()>()).await, Err(HoldState::Lost(Loss::Expired)));
     drop(guard);
     assert_eq!(monitor.state(), HoldState::Lost(Loss::Expired), "the first end counts");
 }

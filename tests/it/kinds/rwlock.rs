@@ -7,8 +7,9 @@ use futures_util::FutureExt;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
+use zookeeper_recipes::{Error, HoldState, Loss, Options, RwLock};
 
 use crate::support::{BRIEF, ROUND_TRIP, World, at_most, exact_or, hosts, polled, soon};
 

@@ -266,7 +266,7 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
             world.proxy.reset();
             world.proxy.cut(cut(at));
             let slot = claim(&claims).await;
-            assert_eq!((slot.number(), slot.state().ended()), (1, None));
+            assert_eq!((slot.number(), slot.state().has_ended()), (1, false));
             soon("the release", slot.release()).await.expect("released");
             crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
         }

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use testbed::frames::Op;
 use testbed::proxy::{Closing, Cut, Request, Verdict};
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{
-    Contender, ContenderKind, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner,
-    ReentrantMutex, RwLock, Semaphore, Servers, Session, path,
+    Contender, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, RwLock,
+    Semaphore, Servers, Session, path,
 };
 
 use crate::family::{FAMILY, queue, turn};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode};
-use zookeeper_recipes::{ContenderKind, Election, FencingToken, Mutex, Options};
+use zookeeper_recipes::{Election, FencingToken, Mutex, Options};
 
 use crate::support::{TIMEOUT, World, locking, soon};
 

@@ -189,16 +189,17 @@ async fn pauses_of_candidates_are_counted_by_their_cause() {
     let world = World::new().await;
     let election = Election::new(&world.session, &world.path).expect("an election");
     let mut terms = 0;
-    let candidate = election.run(move |_| {
+    let leads = tokio::spawn(election.run(move |_| {
         terms += 1;
         assert!(terms > 1, "a mistake");
         std::future::ready(())
-    });
+    }));
+    world.wait_children(1).await;
     for cause in ["returned", "panicked"] {
         assert_eq!(numbers.published(names::PAUSES, &format!("cause={cause}")), Some(0.0));
     }
     for cause in ["panicked", "returned"] {
         until(cause, || numbers.of(names::PAUSES, &format!("cause={cause}")) == 1.0).await;
     }
-    candidate.stop().await.expect("stopped");
+    leads.abort();
 }

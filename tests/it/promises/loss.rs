@@ -114,7 +114,7 @@ async fn passive_holder_learns_of_a_deletion() {
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let noticed = async {
-        while guard.state().ended().is_none() {
+        while !guard.state().has_ended() {
             next_look().await;
         }
     };

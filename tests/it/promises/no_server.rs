@@ -7,8 +7,9 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
 use testbed::{Server, free_port, next_look};
+use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::SessionState;
-use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session, Unanswered};
+use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session};
 
 use crate::family::FAMILY;
 use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, ends_at, hosts, soon};

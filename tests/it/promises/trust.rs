@@ -196,7 +196,7 @@ async fn hold_in_healthy_ensemble_stays_held() {
         beat.tick().await;
         for (server, hold) in holds.iter().enumerate() {
             // A machine that stalls may cost a connection.
-            assert!(hold.state().ended().is_none(), "on server {server} after {:?}", started.elapsed());
+            assert!(!hold.state().has_ended(), "on server {server} after {:?}", started.elapsed());
         }
     }
     for hold in holds {

@@ -14,7 +14,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use uuid::Uuid;
-use zookeeper_recipes::{Config, Error, Job, JobOutcome, Mutex, Options, Session};
+use zookeeper_recipes::job::JobOutcome;
+use zookeeper_recipes::{Config, Error, Job, Mutex, Options, Session};
 
 use super::runtime;
 use crate::clock::FakeClock;

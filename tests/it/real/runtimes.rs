@@ -8,23 +8,23 @@ use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 use zookeeper_recipes::{
-    Candidate, Election, Error, HoldState, KeptNode, Loss, Mutex, Semaphore, SemaphoreShare, Session, Standing,
+    Election, Error, HoldMonitor, HoldState, KeptNode, Loss, Mutex, Semaphore, SemaphoreShare, Session,
 };
 
 use super::runtime;
-use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, locking, soon, stat_until};
+use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, locking, soon, stat_until, until};
 
 /// The output of a future that ran on a thread with a runtime of its own, both of which have ended.
 fn in_ended_runtime<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     thread::spawn(|| runtime().block_on(future)).join().expect("no panic")
 }
 
-/// A candidate in its first term.
-async fn leading(session: &Session, path: &str) -> Candidate {
+/// The first term of a candidate in a task.
+async fn leading(session: &Session, path: &str) -> HoldMonitor {
     let election = Election::new(session, path).expect("an election");
-    let candidate = election.run(|term| async move { term.revoke_requested().await });
-    soon("a term", candidate.wait_for(|standing| matches!(standing, Standing::Leading { .. }))).await;
-    candidate
+    tokio::spawn(election.run(|term| async move { term.revoke_requested().await }));
+    until("a term", || election.current_term().is_some()).await;
+    election.current_term().expect("it leads")
 }
 
 /// A node that is there, and its path.
@@ -88,28 +88,19 @@ async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
     assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
 }
 
-#[tokio::test]
-async fn candidate_whose_runtime_is_gone_has_ended() {
-    let path = format!("/it-{}/leader", Uuid::new_v4().simple());
-    let candidate = in_ended_runtime(async move { leading(&connect(&hosts()).await, &path).await });
-    soon("its end", candidate.wait_for(|standing| standing == Standing::Ended)).await;
-    assert!(matches!(soon("the end", candidate.stop()).await, Err(Error::SessionEnded { .. })));
-}
-
 /// The runtime of the candidate stands still, so nothing but the clock can show the end of its leadership.
 #[test]
 fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
     let (blocked, other) = (Builder::new_current_thread().enable_all().build().expect("a runtime"), runtime());
     let path = format!("/it-{}/leader", Uuid::new_v4().simple());
     let proxy = other.block_on(Proxy::start(&hosts())).expect("a proxy");
-    let candidate = blocked.block_on(async { leading(&connect_for(&proxy.hosts(), BRIEF).await, &path).await });
-    assert!(candidate.is_leader());
+    let term = blocked.block_on(async { leading(&connect_for(&proxy.hosts(), BRIEF).await, &path).await });
+    assert_eq!(term.state(), HoldState::Held);
     proxy.black_hole();
     other.block_on(async {
         let next = Election::new(&connect(&hosts()).await, &path).expect("an election");
         let next = soon("another term", next.campaign()).await.expect("leads");
-        assert!(!candidate.is_leader(), "{candidate:?} while another leads");
-        assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+        assert_eq!(term.state(), HoldState::Lost(Loss::TrustEnded), "while another leads");
         next.resign().await.expect("still leads");
     });
 }

@@ -13,7 +13,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::{
     Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, SessionState,
-    Standing,
 };
 
 use crate::recipes::*;
@@ -291,19 +290,13 @@ async fn leader_and_candidate_learn_of_the_drain() {
     let world = World::new().await;
     let election = Election::new(&world.session, &world.path).expect("an election");
     let follower = Election::new(&world.session, &world.path).expect("an election");
-    let leads = election.run(|term| async move { term.revoke_requested().await });
+    let leads = tokio::spawn(election.run(|term| async move { term.revoke_requested().await }));
     world.wait_children(1).await;
-    let follows = follower.run(|_| pending());
+    let follows = tokio::spawn(follower.run(|_| pending()));
     world.wait_children(2).await;
     assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
     for candidate in [leads, follows] {
-        soon("the end", async {
-            let mut standing = candidate.standing();
-            while standing != Standing::Ended {
-                standing = candidate.wait_for(|next| next != standing).await;
-            }
-        })
-        .await;
+        soon("the end", candidate).await.expect("no panic").expect("it is no error");
     }
     world.wait_empty().await;
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
 use testbed::next_look;
+use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
-use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, SessionState as State, Unanswered};
+use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, SessionState as State};
 
 use crate::support::{BRIEF, ROUND_TRIP, World, at_most, connect_for, ends_at, hosts, soon};
 use crate::warnings::Warnings;

@@ -7,8 +7,9 @@ use futures_util::{FutureExt, poll};
 use testbed::{Server, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionId};
-use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState, Unanswered};
+use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState};
 
 use crate::support::{BRIEF, World, admin_client, hosts, soon};
 

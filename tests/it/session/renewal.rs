@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
 use testbed::proxy::Proxy;
+use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-use zookeeper_recipes::{Error, Mutex, Options, Parents, Servers, Session, SessionState};
+use zookeeper_recipes::{Error, Mutex, Options, Servers, Session, SessionState};
 
 use crate::support::{BRIEF, TIMEOUT, admin_client, hosts, soon};
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::poll;
 use testbed::free_port;
-use zookeeper_recipes::{Servers, Session, SessionState, SessionStates};
+use zookeeper_recipes::session::SessionStates;
+use zookeeper_recipes::{Servers, Session, SessionState};
 
 use crate::support::{BRIEF, World, connect, connect_for, hosts, soon};
 

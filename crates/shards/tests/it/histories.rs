@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use zookeeper_recipes::members::MemberChanges;
 use zookeeper_recipes::testing::LocalSession;
-use zookeeper_recipes::{Error, MemberChanges, Members, Session, Slots};
+use zookeeper_recipes::{Error, Members, Session, Slots};
 
 use crate::ledger::{Book, Ledger};
 use crate::support::{Fleet, Member};
@@ -318,7 +319,7 @@ impl Play {
         // Sets: of their present sessions, and not of those before a crash.
         let sessions: BTreeMap<_, _> =
             self.alive.iter().map(|(name, process)| (*name, process.member.session.clone())).collect();
-        let is_right = |set: &[zookeeper_recipes::Member]| {
+        let is_right = |set: &[zookeeper_recipes::members::Member]| {
             let own = sessions.iter().map(|(name, session)| (*name, session.id()));
             set.iter().map(|member| (member.name(), member.session_id())).eq(own)
         };

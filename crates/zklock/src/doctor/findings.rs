@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use zookeeper_recipes::FencingToken;
 
-use crate::doctor::faults::{FAULTS, FIXED_FROM, Fault, GOOD, faults};
 use crate::doctor::host::{Host, Seen};
 use crate::doctor::reason::Reason;
 use crate::exit::NO_LOCK_IN_A_LOCAL_SESSION;
 
-/// The ids of findings that are not a [`Fault`]. They stay the same from version to version: scripts ignore findings by them.
+/// The newest version of each branch that got fixes when this was built, in November 2026. Branches before the first got none any more.
+const NEWEST: [(u32, u32, u32); 2] = [(3, 8, 8), (3, 9, 7)];
+
+/// The ids of findings. They stay the same from version to version: scripts ignore findings by them.
 const IDS: [&str; 36] = [
     "different-limits",
     "different-versions",
@@ -53,7 +55,7 @@ const IDS: [&str; 36] = [
 
 /// All ids.
 pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
-    IDS.into_iter().chain(FAULTS.iter().map(|fault| fault.id))
+    IDS.into_iter()
 }
 
 /// Something worth knowing.
@@ -293,20 +295,15 @@ fn version(host: &Host) -> Vec<Finding> {
         let text = format!("{name} ends sessions when a connection is lost; upgrade to 3.6 or later");
         return vec![Finding::fix("old-version", text)];
     }
-    // One server has no others from which it could miss a transaction.
-    let is_alone = host.words.mode.as_deref() == Some("standalone");
-    let found = faults(version).filter(|fault| !(fault.loses && is_alone));
-    let finding = |fault: &Fault| {
-        // Debian, and others, fix old versions without changing their number.
-        let unless = "unless your distribution has fixed it";
-        let text = format!("{name} {}, {unless}; upgrade to {GOOD}", fault.what);
-        if fault.loses { Finding::fix(fault.id, text) } else { Finding::note(fault.id, text) }
+    let what = match NEWEST.into_iter().find(|newest| (newest.0, newest.1) == (major, minor)) {
+        Some(newest) if version < newest => format!("is older than 3.{}.{}", newest.1, newest.2),
+        None if version < NEWEST[0] => "is of a branch that gets no fixes any more".to_owned(),
+        _ => return Vec::new(),
     };
-    let ended = (version < FIXED_FROM).then(|| {
-        let text = format!("{name} gets no fixes any more, of security or else; upgrade to {GOOD}");
-        Finding::note("old-version", text)
-    });
-    found.map(finding).chain(ended).collect()
+    let known =
+        "https://zookeeper.apache.org/security.html lists vulnerabilities, which your distribution may have fixed";
+    let newest = NEWEST.map(|(major, minor, patch)| format!("{major}.{minor}.{patch}")).join(" or ");
+    vec![Finding::note("old-version", format!("{name} {what}; {known}; upgrade to {newest}, or later"))]
 }
 
 /// Servers that answer a write before it is on their disks.
@@ -479,13 +476,23 @@ mod tests {
     }
 
     #[test]
-    fn branch_without_fixes_is_noted() {
+    fn versions_that_are_not_the_newest_known_are_noted() {
         let of = |numbers| {
             let words = Words { version: Some(numbers), ..Words::default() };
-            version(&Host { name: "a".to_owned(), words, seen: Err(Reason::Refused) })
+            let found = version(&Host { name: "a".to_owned(), words, seen: Err(Reason::Refused) });
+            found.iter().map(ToString::to_string).collect::<String>()
         };
-        let ended = |numbers| of(numbers).iter().any(|finding| finding.text.contains("gets no fixes any more"));
-        assert!(ended((3, 6, 4)) && ended((3, 7, 2)));
-        assert!(!ended((3, 8, 0)) && !ended((3, 9, 0)) && of((3, 9, 7)).is_empty());
+        assert!(of((3, 6, 4)).contains("is of a branch that gets no fixes") && of((3, 7, 2)).starts_with("note"));
+        let old = "note  ZooKeeper 3.9.6 is older than 3.9.7; https://zookeeper.apache.org/security.html lists";
+        assert!(
+            of((3, 9, 6)).starts_with(old)
+                && of((3, 8, 0)).ends_with("; upgrade to 3.8.8 or 3.9.7, or later [old-version]")
+        );
+        assert!(
+            [(3, 8, 8), (3, 9, 7), (3, 9, 8), (3, 10, 0), (4, 0, 0)]
+                .into_iter()
+                .all(|newest| of(newest).is_empty())
+        );
+        assert!(of((3, 5, 9)).starts_with("fix"));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use zookeeper_recipes::{Contender, ContenderKind, Mutex, RwLock, Semaphore};
+use zookeeper_recipes::contender::ContenderKind;
+use zookeeper_recipes::{Contender, Mutex, RwLock, Semaphore};
 
 use crate::support::{Running, World, binary, code, stderr, stdout, written, zklock};
 

@@ -2,7 +2,8 @@
 
 use testbed::history::{Acquire, Held};
 use tokio::time::interval;
-use zookeeper_recipes::{DowngradeError, HoldState, RwLock, RwLockWriteGuard};
+use zookeeper_recipes::rwlock::DowngradeError;
+use zookeeper_recipes::{HoldState, RwLock, RwLockWriteGuard};
 
 use super::acquire::{Futures, Way, acquire, token};
 use super::visit::{LOOK, visit};

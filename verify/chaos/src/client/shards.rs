@@ -129,6 +129,6 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         // Until now, and not only until the last look.
-        self.visit.held.iter().for_each(|held| _ = held.confirm(|| self.hold.state().ended().is_none()));
+        self.visit.held.iter().for_each(|held| _ = held.confirm(|| !self.hold.state().has_ended()));
     }
 }

@@ -39,8 +39,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: it is the function of this name and type that comes after this one.
-    let create: Create =
-        unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr())) };
+    let create: Create = unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr())) };
     if elapsed().is_none() {
         // SAFETY: the arguments are the caller's.
         return unsafe { create(thread, attributes, start, argument) };

@@ -1,0 +1,89 @@
+//! Owns the loop of [`Election::run`](crate::Election::run): a campaign and a term, one after the other.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::FusedFuture;
+use tokio::time::sleep;
+
+use crate::election::pauses::TermEnd;
+use crate::election::{Election, Leadership, Term};
+use crate::error::{Error, Result};
+
+/// The first pause after a campaign that has failed; each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Campaigns and leads, term after term, until `stop` resolves or the session is over.
+pub(super) async fn run_until<F, R>(election: Election, stop: impl Future<Output = ()>, mut term: F) -> Result<()>
+where
+    F: FnMut(Term) -> R,
+    R: Future<Output = ()>,
+{
+    let (mut stop, mut pauses) = (pin!(stop.fuse()), election.pauses());
+    loop {
+        let won = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            won = win(&election) => won?,
+        };
+        let Some(leadership) = won else { return Ok(()) };
+        let (began, monitor) = (Instant::now(), leadership.monitor());
+        // The future of the term is dropped within this one, where a panic of its drop is caught, and before the resignation.
+        let lead = async { monitor.run_until_lost(term(Term::new(monitor.clone()))).await };
+        let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
+        let led = tokio::select! {
+            biased;
+            () = &mut stop => {
+                monitor.revoke();
+                lead.await
+            }
+            led = &mut lead => led,
+        };
+        let end = match led {
+            Ok(Ok(())) => TermEnd::Returned,
+            Ok(Err(ended)) => {
+                tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
+                TermEnd::Lost
+            }
+            Err(panic) => TermEnd::Panicked(panic),
+        };
+        let led = began.elapsed();
+        resign(leadership).await;
+        if stop.is_terminated() {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            () = pauses.after(led, end) => {}
+        }
+    }
+}
+
+/// Campaigns until it has won, with a pause after each failure. Returns `None` once the session is closed.
+pub(crate) async fn win(election: &Election) -> Result<Option<Leadership>> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match election.campaign().await {
+            Ok(won) => return Ok(Some(won)),
+            Err(Error::Closed) => return Ok(None),
+            Err(error @ Error::SessionEnded { .. }) => return Err(error),
+            Err(error) => tracing::warn!(%error, retry_in = ?pause, "cannot campaign"),
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Resigns, and logs a failure: the next campaign queues behind the node that is left.
+pub(crate) async fn resign(leadership: Leadership) {
+    let path = leadership.path().to_owned();
+    match leadership.resign().await {
+        Ok(()) | Err(Error::Lost(_)) => {}
+        Err(error) => tracing::warn!(path, %error, "cannot resign"),
+    }
+}
