@@ -3,10 +3,11 @@
 //! 1. A number is the [`Mutex`] at `<path>/<number>`, which has exclusion, growing tokens, loss and release. This file decides only
 //!    which mutex to lock. A mistake here makes a claim slow, and never gives a number twice.
 //! 2. A look is one request, which reads how many nodes each number has. Two claims that choose the same number meet in its queue,
-//!    which the second leaves at once.
-//! 3. `<path>/queue` is another mutex. A claim that finds no free number, or was second, locks it. Only its holder waits for a number: it
+//!    which the second leaves at once. It looks again, and tries any that is free.
+//! 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
 //!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim. Later claims see in their look
-//!    that they have to queue.
+//!    that they have to queue. Claims with another count have another queue: they would wait for numbers that the first of the others
+//!    does not know.
 //! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s, and every second if it cannot watch all.
 
 use std::fmt;
@@ -16,7 +17,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{select_all, try_join_all};
-use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
@@ -60,7 +60,7 @@ const SLOW: Duration = Duration::from_secs(20);
 ///
 /// # Fairness
 ///
-/// Claims that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
+/// Claims with the same count that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
 /// queue: it may take a number that a waiting claim is about to take. A dead claim at the head of the queue stops all behind it for up to one
 /// session timeout, as a dead waiter for a lock does.
 ///
@@ -141,7 +141,7 @@ impl Slots {
         let session = session.clone().with_lock_options(options);
         // A place in the queue is no hold, and has no limit.
         let unlimited = Options::new().with_max_hold(Duration::MAX);
-        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}"), unlimited)?;
+        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}-{count}"), unlimited)?;
         Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
     }
 
@@ -275,15 +275,23 @@ impl Slots {
     }
 
     async fn claim_if_free(&self) -> Result<Option<Slot>> {
-        let mut look = self.look().await?;
-        let mut number = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
-        while let Some(free) = number {
-            if let Some(slot) = self.take(free).await? {
-                return Ok(Some(slot));
-            }
-            look = self.look().await?;
-            // Others that have lost choose at this moment, too.
-            number = any(&look.free);
+        let look = self.look().await?;
+        let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+        self.take_one(first).await
+    }
+
+    /// Takes this number, or any other that is free.
+    async fn take_one(&self, mut number: Option<u32>) -> Result<Option<Slot>> {
+        let mut is_first = true;
+        while let Some(wanted) = number {
+            let ahead = match self.take(wanted).await? {
+                Ok(slot) => return Ok(Some(slot)),
+                Err(ahead) => ahead,
+            };
+            // Others that have lost choose at this moment, too. Most have lost the first number, and differ in who was ahead.
+            let free = self.look().await?.free;
+            let by_place = free.get(ahead.saturating_sub(1)).filter(|_| std::mem::take(&mut is_first));
+            number = by_place.copied().or_else(|| any(&free));
         }
         Ok(None)
     }
@@ -292,8 +300,7 @@ impl Slots {
         loop {
             let look = self.look().await?;
             if !look.is_queued
-                && let Some(number) = self.choose(&look.free)
-                && let Some(slot) = self.take(number).await?
+                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
             {
                 return Ok(slot);
             }
@@ -306,35 +313,15 @@ impl Slots {
     }
 
     /// Waits for a number as the first of the queue; `None` if that place is lost, or asked back.
-    ///
-    /// Nobody may poll the claim by then, so tasks have the place, which a drain waits for, and the watches, which would keep a client.
     async fn claim_as_first(&self, turn: MutexGuard) -> Result<Option<Slot>> {
-        let (monitor, mut tasks, mut turns) = (turn.monitor(), JoinSet::new(), interval(TURN));
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let given_up = async move {
-            turn.revoke_requested().await;
-            drop(turn);
-            Ok(None)
-        };
-        tasks.spawn_on(given_up, self.session.home());
         loop {
-            turns.tick().await;
-            let (slots, ended) = (self.clone(), monitor.ended());
-            let freed = async move {
-                tokio::select! {
-                    _ = ended => Ok(None),
-                    number = slots.freed() => number.map(Some),
-                }
+            let number = tokio::select! {
+                _ = turn.ended() => return Ok(None),
+                () = turn.revoke_requested() => return Ok(None),
+                number = self.freed() => number?,
             };
-            tasks.spawn_on(freed, self.session.home());
-            let found = match tasks.join_next().await {
-                Some(Ok(found)) => found?,
-                // The runtime of the session is gone, and so the session.
-                _ => return Err(self.session.error().unwrap_or(Error::Closed)),
-            };
-            let Some(number) = found else { return Ok(None) };
             // A claim that had looked before we queued, or that does not queue, may have chosen it.
-            if let Some(slot) = self.take(number).await? {
+            if let Ok(slot) = self.take(number).await? {
                 return Ok(Some(slot));
             }
         }
@@ -342,30 +329,34 @@ impl Slots {
 
     /// Waits for a number that is free.
     async fn freed(&self) -> Result<u32> {
-        let mut turns = interval(TURN);
+        let (mut watches, mut turns) = (Vec::new(), interval(TURN));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            turns.tick().await;
-            // Before the look: what is released behind that fires a watch.
-            let (watches, _rooms): (Vec<_>, Vec<_>) = self.watch().await?.into_iter().unzip();
             if let Some(number) = self.choose(&self.look().await?.free) {
                 return Ok(number);
             }
+            turns.tick().await;
+            if watches.is_empty() {
+                // What is released before these is seen by another look, and what is released after them fires one.
+                watches = self.watch().await?;
+                continue;
+            }
             let until_next = if watches.len() < self.count as usize { SOON } else { SLOW };
-            let fired = watches.into_iter().map(|watch| fired(watch).boxed()).chain([sleep(until_next).boxed()]);
-            select_all(fired).await;
+            let events = watches.drain(..).map(async |(watch, _room)| fired(watch).await);
+            select_all(events.map(Box::pin).map(|event| event.boxed()).chain([sleep(until_next).boxed()])).await;
         }
     }
 
-    /// Locks a number, unless another contender is ahead by now.
-    async fn take(&self, number: u32) -> Result<Option<Slot>> {
+    /// Locks a number, unless others are ahead by now: it returns how many.
+    async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
         let waiting = self.mutex(number)?.enqueue().await?;
-        if waiting.position() > 0 {
-            return Ok(None);
+        let ahead = waiting.position();
+        if ahead > 0 {
+            return Ok(Err(ahead));
         }
         // A grant that is lost by now is not awaited: that would queue for this one number.
         let guard = waiting.now_or_never().transpose()?;
-        Ok(guard.map(|guard| Slot { guard, number }))
+        Ok(guard.map(|guard| Slot { guard, number }).ok_or(ahead))
     }
 
     /// The number to take.

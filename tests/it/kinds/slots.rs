@@ -1,6 +1,5 @@
 //! Numbers that one process has at a time: which one, at which cost, and who waits for it.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +22,7 @@ fn slots(world: &World, session: &Session, count: u32) -> Slots {
 async fn calm(count: u32) -> World {
     let world = World::with_path().await;
     let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
-    make_paths(&world.admin, &numbers.chain([format!("{}/queue", world.path)]).collect::<Vec<_>>()).await;
+    make_paths(&world.admin, &numbers.chain([format!("{}/queue-{count}", world.path)]).collect::<Vec<_>>()).await;
     world
 }
 
@@ -45,13 +44,13 @@ fn numbers(claimed: &[Slot]) -> Vec<u32> {
 /// Waits until nothing is left of any claim.
 async fn wait_free(world: &World, count: u32) {
     let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
-    let dirs: Vec<_> = numbers.chain([format!("{}/queue", world.path)]).collect();
+    let dirs: Vec<_> = numbers.chain([format!("{}/queue-{count}", world.path)]).collect();
     soon("no node", crate::wait::for_nodes(&world.admin, &dirs, 0)).await;
 }
 
-/// Waits until this many claims queue.
-async fn wait_queued(world: &World, count: usize) {
-    crate::support::wait_children(&world.admin, &format!("{}/queue", world.path), count).await;
+/// Waits until this many claims of so many numbers queue.
+async fn wait_queued(world: &World, numbers: u32, count: usize) {
+    crate::support::wait_children(&world.admin, &format!("{}/queue-{numbers}", world.path), count).await;
 }
 
 #[tokio::test]
@@ -132,6 +131,38 @@ async fn claims_at_the_same_time_get_different_numbers() {
     }
 }
 
+/// All choose the lowest number at first.
+#[tokio::test]
+async fn sixty_claims_at_once_cost_few_requests_each() {
+    const CLAIMS: u32 = 60;
+    let world = calm(CLAIMS).await;
+    let processes = join_all((0..CLAIMS).map(|_| World::at(&world.hosts, TIMEOUT))).await;
+    processes.iter().for_each(|process| process.proxy.reset());
+    let fleet = processes.iter().map(|process| slots(&world, &process.session, CLAIMS));
+    let claimed = soon("all", join_all(fleet.map(async |slots| slots.claim().await.expect("claimed")))).await;
+    assert_eq!(numbers(&claimed), (0..CLAIMS).collect::<Vec<_>>());
+    let requests: Vec<_> = processes.iter().map(|process| process.proxy.requests().len()).collect();
+    println!(
+        "{CLAIMS} claims at once: {} requests at most, {} in all",
+        requests.iter().max().expect("one"),
+        requests.iter().sum::<usize>()
+    );
+    assert!(requests.iter().all(|requests| *requests <= 30), "{requests:?}");
+}
+
+/// A roll-out that raises the count: the first of the queue knows the old one.
+#[tokio::test]
+async fn claim_of_more_numbers_does_not_wait_behind_one_of_fewer() {
+    let world = World::new().await;
+    let (old, new) = (slots(&world, &world.other().await, 2), slots(&world, &world.session, 4));
+    let _taken = (claim(&old).await, claim(&old).await);
+    let waiting = tokio::spawn(async move { old.claim().await });
+    wait_queued(&world, 2, 1).await;
+    assert_eq!(promptly("a number", new.claim()).await.expect("claimed").number(), 2);
+    assert!(!waiting.is_finished(), "it knows two numbers");
+    waiting.abort();
+}
+
 #[tokio::test]
 async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
     let world = calm(2).await;
@@ -142,7 +173,7 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
     for (number, session) in sessions.iter().enumerate() {
         let claims = slots(&world, &session.session, 2);
         waiters.push(tokio::spawn(async move { claims.claim().await.expect("claimed") }));
-        wait_queued(&world, number + 1).await;
+        wait_queued(&world, 2, number + 1).await;
     }
     // The head watches both numbers, the others their predecessor.
     let watches = |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count();
@@ -155,7 +186,7 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
     drop(second);
     let slot = promptly("its turn", waiters.remove(0)).await.expect("no panic");
     assert_eq!(slot.number(), 1);
-    wait_queued(&world, 2).await;
+    wait_queued(&world, 2, 2).await;
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(last.ops(), [], "nobody else is woken");
     drop(slot);
@@ -173,12 +204,12 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
 async fn later_claim_does_not_overtake_one_that_queues() {
     let world = calm(1).await;
     let queue =
-        zookeeper_recipes::Mutex::new(&world.other().await, &format!("{}/queue", world.path)).expect("valid");
+        zookeeper_recipes::Mutex::new(&world.other().await, &format!("{}/queue-1", world.path)).expect("valid");
     let ahead = queue.lock().await.expect("held");
     let claims = slots(&world, &world.session, 1);
     let mut waiting = Box::pin(claims.claim());
     assert!(polled(5, &mut waiting).await.is_none());
-    wait_queued(&world, 2).await;
+    wait_queued(&world, 1, 2).await;
     // It would wait for its turn only.
     let beside = soon("a number", claims.try_claim()).await.expect("asked").expect("free");
     drop(beside);
@@ -192,7 +223,7 @@ async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
     let theirs = hold(&slots(&world, &dead.session, 1), 0).await;
     let claims = slots(&world, &world.session, 1);
     let waiting = tokio::spawn(async move { claims.claim().await });
-    wait_queued(&world, 1).await;
+    wait_queued(&world, 1, 1).await;
     dead.proxy.refuse();
     let slot = promptly("the number", waiting).await.expect("no panic").expect("claimed");
     assert!(matches!(theirs.state(), HoldState::Lost(_)), "{:?}", theirs.state());
@@ -223,19 +254,19 @@ async fn claim_that_waits_outlives_its_session() {
     for cut in [false, true] {
         let waits = claims.clone();
         let waiting = tokio::spawn(async move { waits.claim().await });
-        wait_queued(&world, 1).await;
+        wait_queued(&world, 1, 1).await;
         if cut {
             world.proxy.cut_now();
         } else {
             world.expire().await;
         }
-        wait_queued(&world, 1).await;
+        wait_queued(&world, 1, 1).await;
         assert!(!waiting.is_finished());
         waiting.abort();
-        wait_queued(&world, 0).await;
+        wait_queued(&world, 1, 0).await;
     }
     let waiting = tokio::spawn(async move { claims.claim().await });
-    wait_queued(&world, 1).await;
+    wait_queued(&world, 1, 1).await;
     world.expire().await;
     drop(held);
     assert_eq!(promptly("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
@@ -271,7 +302,7 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
             crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
         }
     }
-    wait_queued(&world, 0).await;
+    wait_queued(&world, 2, 0).await;
 }
 
 /// Lost connections end no session, so no holder loses its number without notice.
@@ -336,7 +367,7 @@ async fn claims_that_are_dropped_leave_nothing_behind() {
         claimed = claims.claim() => panic!("all are taken, but {claimed:?}"),
         () = soon("it waits", world.proxy.wait_until(watches)) => {}
     }
-    wait_queued(&world, 0).await;
+    wait_queued(&world, 2, 0).await;
     drop(held);
     wait_free(&world, 2).await;
     assert_eq!(claim(&claims).await.number(), 0);
@@ -349,7 +380,7 @@ async fn taken_numbers_are_none_and_silent_servers_an_error() {
     let claims = slots(&world, &world.session, 1);
     assert!(claims.try_claim_for(Duration::from_secs(1)).await.expect("asked").is_none());
     assert!(claims.try_claim_for(Duration::ZERO).await.expect("asked").is_none());
-    wait_queued(&world, 0).await;
+    wait_queued(&world, 1, 0).await;
     drop(held);
     let slot = soon("it", claims.try_claim_for(TIMEOUT)).await.expect("asked").expect("free");
     drop(slot);
@@ -370,7 +401,7 @@ async fn drain_ends_claims_that_wait_at_once() {
     let claims = slots(&world, &world.session, 1);
     let waiting =
         [claims.clone(), claims].map(|claims| tokio::spawn(async move { claims.claim().await.map(drop) }));
-    wait_queued(&world, 2).await;
+    wait_queued(&world, 1, 2).await;
     let watches = |all: &[Request]| {
         all.iter().any(|request| request.watch && request.path.ends_with("/0") && request.answer.is_some())
     };
@@ -379,24 +410,6 @@ async fn drain_ends_claims_that_wait_at_once() {
     for claim in waiting {
         assert_eq!(soon("its end", claim).await.expect("no panic"), Err(Error::Closed));
     }
-}
-
-/// As after a `select!` that has seen the signal to stop.
-#[tokio::test]
-async fn drain_does_not_wait_for_a_claim_that_nobody_polls() {
-    let world = World::new().await;
-    let _held = hold(&slots(&world, &world.other().await, 1), 0).await;
-    let claims = slots(&world, &world.session, 1);
-    let mut claim = pin!(claims.claim());
-    let watches = |all: &[Request]| {
-        all.iter().any(|request| request.watch && request.path.ends_with("/0") && request.answer.is_some())
-    };
-    tokio::select! {
-        claimed = &mut claim => panic!("{claimed:?}"),
-        () = soon("the head", world.proxy.wait_until(watches)) => {}
-    }
-    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
-    assert_eq!(soon("its end", claim).await.map(drop), Err(Error::Closed));
 }
 
 /// It does not watch all of them.

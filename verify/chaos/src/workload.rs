@@ -91,7 +91,7 @@ impl Workload {
     pub(crate) fn others(self) -> &'static [&'static str] {
         match self {
             Self::Members => &[MEMBERS],
-            Self::Slots => &["slots/queue"],
+            Self::Slots => &["slots/queue-3"],
             Self::Shards => &["shards/members"],
             _ => &[],
         }
