@@ -6,17 +6,17 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, Result};
-use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, HoldMonitor, HoldState};
 use crate::semaphore::{Semaphore, SemaphorePermit};
 
@@ -34,7 +34,8 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 ///
 /// Tasks of one process get permits in the order in which they ask. Between processes a share gives way: when a permit comes back
 /// and its [turn](Self::with_turn) of 500 ms is over, the share looks whether the first caller in the queue misses a permit, by one small request.
-/// If so, it releases this one, and queues for another if its tasks need it.
+/// If so, it releases this one, and queues for another if its tasks need it. A permit that no task uses is kept for the idle time, also
+/// if others wait: choose that short where processes call rarely.
 /// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
 /// [`Session::drain`](crate::Session::drain).
 ///
@@ -62,6 +63,9 @@ pub struct SemaphoreShare {
     /// Sends to the task that keeps the permits, which begins with the first call.
     keeper: Arc<OnceLock<UnboundedSender<Message>>>,
 }
+
+/// Longer times do not end in the life of a process.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 #[derive(Clone)]
 struct Settings {
@@ -94,7 +98,7 @@ impl SemaphoreShare {
     /// returned is another share.
     #[must_use]
     pub fn with_idle_time(mut self, idle_time: Duration) -> Self {
-        self.settings.idle_time = idle_time;
+        self.settings.idle_time = idle_time.min(LONGEST);
         Self { keeper: Arc::default(), ..self }
     }
 
@@ -102,14 +106,15 @@ impl SemaphoreShare {
     /// 500 ms. Set it before the first call: the handle that is returned is another share.
     #[must_use]
     pub fn with_turn(mut self, turn: Duration) -> Self {
-        self.settings.turn = turn;
+        self.settings.turn = turn.min(LONGEST);
         Self { keeper: Arc::default(), ..self }
     }
 
     /// Waits for a permit: an idle one, one that another task returns, or a new one of the semaphore.
     ///
     /// In an outage the call waits, as [`Semaphore::acquire`] does. It waits even if a permit is idle, until that permit is
-    /// [`Held`](HoldState::Held) again, or lost.
+    /// [`Held`](HoldState::Held) again, or lost. While the tasks of the process use all permits of the share, a call learns of the end of
+    /// the session only when one comes back. An error of the process's place in the queue ends all its waiting calls.
     ///
     /// # Cancel safety
     ///
@@ -164,7 +169,7 @@ impl SemaphoreShare {
         // If it fails, so does the wait for the answer.
         _ = keeper.send(message(reply));
         answer.await.unwrap_or_else(|_| {
-            let reason = "the task that keeps the permits of a share is gone with its runtime";
+            let reason = "the task that keeps the permits of a share is gone with its runtime, or has panicked";
             let ended = || Error::SessionEnded { reason: reason.to_owned() };
             Err(self.settings.semaphore.session_error().unwrap_or_else(ended))
         })
@@ -204,8 +209,10 @@ enum Done {
     Tried(Result<Option<SemaphorePermit>>, oneshot::Sender<Result<Option<SharePermit>>>),
     /// Whether the permit is to be given to others.
     Looked(Lent, bool),
-    /// Something has happened to the idle permit with this token. Whether it is to be released.
-    Noticed(FencingToken, bool),
+    /// Something has happened to the idle permit that this task waited for. Whether it is to be released.
+    Noticed {
+        is_over: bool,
+    },
 }
 
 /// The task that keeps the permits of a share, until its last handle is dropped.
@@ -245,13 +252,17 @@ impl Keeper {
                     }
                     None => return,
                 },
-                // One that was aborted has done nothing.
-                Some(done) = self.tasks.join_next() => done.into_iter().for_each(|done| self.done(done)),
+                Some(done) = self.tasks.join_next_with_id() => match done {
+                    Ok((task, done)) => self.done(task, done),
+                    Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
+                    // One that waited for an idle permit, which was lent.
+                    Err(_) => {}
+                },
             }
         }
     }
 
-    fn done(&mut self, done: Done) {
+    fn done(&mut self, task: Id, done: Done) {
         match done {
             Done::Grown(grown) => {
                 self.is_growing = false;
@@ -280,8 +291,9 @@ impl Keeper {
                     self.idle(Lent { turn_ends: Instant::now() + self.settings.turn / 2, ..lent });
                 }
             }
-            Done::Noticed(token, is_over) => {
-                let found = self.idle.iter().position(|idle| idle.lent.permit.fencing_token() == token);
+            Done::Noticed { is_over } => {
+                // `None` if it was lent at that moment.
+                let found = self.idle.iter().position(|idle| idle.waiting.id() == task);
                 let lent = found.map(|at| self.idle.remove(at).lent).filter(|_| !is_over);
                 lent.into_iter().for_each(|lent| self.idle(lent));
             }
@@ -370,17 +382,17 @@ impl Keeper {
 
     /// Keeps a permit until it is lent, lost or asked back, or its time is over.
     fn idle(&mut self, lent: Lent) {
-        let (permit, token, idle_time) =
-            (lent.permit.monitor(), lent.permit.fencing_token(), self.settings.idle_time);
+        let (permit, idle_time) = (lent.permit.monitor(), self.settings.idle_time);
+        // From now on, and not from when the task runs.
+        let changed = permit.changed();
+        // A call may wait until one that is suspended is held again.
+        let is_held = permit.state() == HoldState::Held;
         let waiting = self.tasks.spawn(async move {
-            let changed = permit.changed();
-            // A call may wait until one that is suspended is held again.
-            let is_held = permit.state() == HoldState::Held;
             tokio::select! {
-                () = permit.revoke_requested() => Done::Noticed(token, true),
-                _ = permit.ended() => Done::Noticed(token, true),
-                _ = changed => Done::Noticed(token, false),
-                () = sleep(idle_time), if is_held => Done::Noticed(token, true),
+                () = permit.revoke_requested() => Done::Noticed { is_over: true },
+                _ = permit.ended() => Done::Noticed { is_over: true },
+                _ = changed => Done::Noticed { is_over: false },
+                () = sleep(idle_time), if is_held => Done::Noticed { is_over: true },
             }
         });
         self.idle.push(Idle { lent, waiting });

@@ -178,7 +178,7 @@ impl Slots {
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one or the lowest that is free. Waits while all are taken, for as long as it
-    /// takes.
+    /// takes. Where several claims meet, it may get another free number.
     ///
     /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
     /// and is first in the queue watches the numbers below 100, and looks each second if there are more.
@@ -194,8 +194,7 @@ impl Slots {
 
     /// Claims a number without waiting for others: `None` if all are taken.
     ///
-    /// It waits for the servers, for up to one session timeout. Where several claims meet, it may get another free number than the
-    /// preferred one or the lowest.
+    /// It waits for the servers, for up to one session timeout.
     ///
     /// # Examples
     ///
@@ -329,20 +328,20 @@ impl Slots {
 
     /// Waits for a number that is free.
     async fn freed(&self) -> Result<u32> {
-        let (mut watches, mut turns) = (Vec::new(), interval(TURN));
+        let (mut watches, mut turns) = (None, interval(TURN));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Some(number) = self.choose(&self.look().await?.free) {
                 return Ok(number);
             }
             turns.tick().await;
-            if watches.is_empty() {
+            let Some(set) = watches.take() else {
                 // What is released before these is seen by another look, and what is released after them fires one.
-                watches = self.watch().await?;
+                watches = Some(self.watch().await?);
                 continue;
-            }
-            let until_next = if watches.len() < self.count as usize { SOON } else { SLOW };
-            let events = watches.drain(..).map(async |(watch, _room)| fired(watch).await);
+            };
+            let until_next = if set.len() < self.count as usize { SOON } else { SLOW };
+            let events = set.into_iter().map(async |(watch, _room)| fired(watch).await);
             select_all(events.map(Box::pin).map(|event| event.boxed()).chain([sleep(until_next).boxed()])).await;
         }
     }

@@ -161,7 +161,7 @@ pub enum Loss {
 }
 
 /// After so many lost creates in a row, the create itself may be what makes the server close the connection. Then the next one
-/// comes a while after the reconnect, so that the other requests of the session are answered.
+/// mostly comes a while after the reconnect, so that the other requests of the session are answered.
 pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {

@@ -68,7 +68,8 @@ impl Orphans {
             return false;
         }
         let (since, changes) = self.empty.entry(shard).or_insert((now, lock.changes));
-        if *changes != lock.changes {
+        // A lock without a path has changed since it had none. But servers delete the path of one that is empty.
+        if lock.changes.is_some() && *changes != lock.changes {
             (*since, *changes) = (now, lock.changes);
         }
         now - *since >= self.grace + self.patience * rank
@@ -135,7 +136,10 @@ mod tests {
         // Its owner was there for a moment: a create and a delete.
         let again = Lock { changes: Some(9), ..FREE };
         assert!(!orphans.note(0, again, now + SECOND * 20));
-        assert!(!orphans.note(0, again, now + SECOND * 40) && orphans.note(0, again, now + SECOND * 45));
+        assert!(!orphans.note(0, again, now + SECOND * 40));
+        // Its path was deleted meanwhile.
+        let gone = Lock { changes: None, ..FREE };
+        assert!(!orphans.note(0, gone, now + SECOND * 44) && orphans.note(0, gone, now + SECOND * 45));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use testbed::proxy::Proxy;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{LockGuard, Session};
+use zookeeper_recipes::{LockGuard, Session, SessionState};
 
 use crate::ledger::Ledger;
 use crate::pairs::*;
@@ -265,6 +265,9 @@ async fn our_holder_is_cut_off(pair: &'static Pair) {
     assert!(lost.now_or_never().is_some(), "they hold before we knew");
     fleet.proxy.heal();
     theirs.release().await;
+    // Before that a close cannot be certain of its nodes.
+    let connected = |state: SessionState| state.is_connected();
+    soon("the renewal", fleet.session.states().wait_for(connected)).await.expect("not closed");
     fleet.end().await;
 }
 

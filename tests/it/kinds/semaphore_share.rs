@@ -171,6 +171,19 @@ async fn drain_waits_for_tasks_and_not_for_idle_permits() {
 }
 
 #[tokio::test]
+async fn times_of_a_share_may_have_any_value() {
+    let world = World::new().await;
+    for time in [Duration::ZERO, Duration::MAX] {
+        let share = share(&world, 1, time).with_turn(time);
+        for _ in 0..3 {
+            drop(soon("a permit", share.acquire()).await.expect("held"));
+        }
+        assert!(soon("an answer", share.try_acquire()).await.is_ok());
+    }
+    wait_leases(&world, 0).await;
+}
+
+#[tokio::test]
 async fn lost_permits_are_not_lent() {
     let world = World::new().await;
     let share = share(&world, 2, LONG);
