@@ -164,9 +164,9 @@ impl Election {
     /// lost. Then it resigns and campaigns again. A lost leadership is no error. A campaign that fails is logged as a warning and
     /// retried after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// A term that ends within a second, also if it was asked to, unless the leadership is lost, and one that panics, are followed by a pause of 1 s, which
-    /// doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. The first is logged as a
-    /// warning, a panic as an error with its text. A term of more than 30 s resets the pause.
+    /// A term that panics, or that ends within a second while the leadership lasts (also because it was asked to), is followed by a
+    /// pause of 1 s, which doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. A panic is
+    /// logged as an error with its text, the other as a warning. A term of more than 30 s starts the pauses over.
     ///
     /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
     /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).

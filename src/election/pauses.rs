@@ -14,7 +14,7 @@ use crate::telemetry;
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// After a term that is longer than this, the pauses begin with the first again.
+/// A term that is longer than this starts the pauses over.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a term has ended.

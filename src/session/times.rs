@@ -16,9 +16,9 @@ impl Times {
         self.0 / 3
     }
 
-    /// How long a host may be silent before the client tries the next: when it connects, and later. By default it is 0.4 *T*,
-    /// longer than a hold is trusted for, so one host that accepts connections and does not answer cost holds.
-    /// Not shorter: locks are granted by servers whose answers are up to *T*/6 late.
+    /// How long a host may be silent, while the client connects and afterwards, before the client tries the next one. The client's
+    /// own value, 0.4 *T*, is longer than a hold is trusted for: one host that accepts connections and never answers would cost
+    /// holds. A shorter one would refuse servers whose answers are up to *T*/6 late.
     pub(crate) fn silence(self) -> Duration {
         self.0 / 5
     }
@@ -28,8 +28,8 @@ impl Times {
         self.0 / 8
     }
 
-    /// How long a close waits for the end of the ZooKeeper session once the client is dropped. Before that, the machine
-    /// has deleted nodes for as long at most; see `Machine::close`.
+    /// How long a close waits for the end of the ZooKeeper session after it has dropped its client. The deletion of nodes, which
+    /// comes first, has the same limit; see `Machine::close`.
     pub(crate) fn close_ended(self) -> Duration {
         self.0 / 4
     }

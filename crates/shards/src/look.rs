@@ -1,4 +1,5 @@
-//! Owns [`look`]: how many nodes the locks of some shards have, and whether they have changed, in one request for each 500. The first one also reads the plan node.
+//! Owns [`look`]: how many nodes the locks of some shards have, and whether they have changed, in one request for each 500. The first
+//! one also reads the plan node.
 
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, Session};

@@ -260,9 +260,10 @@ impl Shards {
     /// The name and the [data](ShardsBuilder::data) of the member that should own a shard, by the plan that this member follows: to
     /// send a request there. `None` before the first plan, and for a shard that does not exist.
     ///
-    /// It sends nothing. While the shard moves, another member may own it still, and the owner may have crashed a moment ago. The data is empty
-    /// of a member that has left, for the settling time. So the receiver has to look whether it owns the shard, and the store has to check the token. A process that is no member follows the
-    /// group at `<path>/members` with [`Members`], and computes the [`Plan`].
+    /// It sends nothing. While the shard moves, another member may own it still, and the owner may have crashed a moment ago. A member
+    /// that has left stays in the plan for the settling time, with empty data. So let the receiver look whether it owns the shard, and
+    /// the store check the token. A process that is no member follows the group at `<path>/members` with [`Members`], and computes
+    /// the [`Plan`].
     #[must_use]
     pub fn route(&self, shard: u32) -> Option<(String, Vec<u8>)> {
         let plan = self.plan()?;

@@ -427,13 +427,16 @@ impl Worker {
     }
 
     fn measure(&mut self) {
-        let is_serving = |(_, state): &(u32, &State)| matches!(state, State::Serving { .. });
-        let serving: BTreeSet<u32> = (0..).zip(&self.states).filter(is_serving).map(|(shard, _)| shard).collect();
-        let owned = serving.len();
-        let (path, name) = (&self.inner.path, &self.inner.name);
-        self.shown.show(serving, Instant::now(), |gained, lost| {
+        let (owned, is_changed) = {
+            let owned = self.inner.owned.borrow();
+            (owned.len(), !owned.keys().eq(&self.shown.shards))
+        };
+        if self.shown.is_due(is_changed, Instant::now()) {
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            let (gained, lost) = self.shown.replace(self.inner.owned.borrow().keys().copied().collect());
+            // Not under the lock of the set: a layer of the user's may ask for it.
             tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
-        });
+        }
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
@@ -761,15 +764,19 @@ struct Shown {
 }
 
 impl Shown {
-    /// Logs what has changed since the last time, if that was a moment ago.
-    fn show(&mut self, shards: BTreeSet<u32>, now: Instant, log: impl FnOnce(Numbers, Numbers)) {
-        if shards == self.shards {
+    /// Whether to log a change: if there is one, and it began a moment ago.
+    fn is_due(&mut self, is_changed: bool, now: Instant) -> bool {
+        if !is_changed {
             self.due = None;
-        } else if now >= *self.due.get_or_insert(now + SOON) {
-            let (gained, lost) = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
-            (self.shards, self.due) = (shards, None);
-            log(gained, lost);
         }
+        is_changed && now >= *self.due.get_or_insert(now + SOON)
+    }
+
+    /// Returns what was gained and lost since the last time.
+    fn replace(&mut self, shards: BTreeSet<u32>) -> (Numbers, Numbers) {
+        let changes = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
+        (self.shards, self.due) = (shards, None);
+        changes
     }
 }
 

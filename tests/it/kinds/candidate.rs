@@ -205,22 +205,24 @@ async fn terms_that_return_at_once_are_followed_by_pauses_that_grow() {
     candidate.stop().await.expect("stopped in a pause");
 }
 
+/// Panics when it is dropped.
+struct Fragile;
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        panic!("on drop");
+    }
+}
+
 #[tokio::test]
 async fn candidates_go_on_after_panics_of_their_terms() {
-    /// A payload that panics in turn, and one with a text that is made.
-    struct Malicious;
-    impl Drop for Malicious {
-        fn drop(&mut self) {
-            panic!("on drop");
-        }
-    }
     let world = World::new().await;
     let mut terms = 0;
     let (candidate, mut begun, warnings, _listens) = failing(&world, move || {
         terms += 1;
         match terms {
             1 => panic!("a mistake"),
-            2 => panic_any(Malicious),
+            2 => panic_any(Fragile),
             _ => panic!("mistake {terms}"),
         }
     });
@@ -236,12 +238,6 @@ async fn candidates_go_on_after_panics_of_their_terms() {
 
 #[tokio::test]
 async fn future_of_a_term_that_panics_when_it_is_dropped_ends_no_candidate() {
-    struct Fragile;
-    impl Drop for Fragile {
-        fn drop(&mut self) {
-            panic!("on drop");
-        }
-    }
     let world = World::new().await;
     let (send, mut receive) = unbounded_channel();
     let candidate = Candidate::new(election(&world.session, &world.path), move |term| {
