@@ -209,7 +209,6 @@ pub mod job;
 mod kept_node;
 mod lock;
 mod locked;
-mod machine;
 pub mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -230,6 +229,9 @@ mod telemetry;
 pub mod testing;
 
 pub use zookeeper_client;
+
+// The decisions of a session: see DESIGN.md.
+use zookeeper_machine as machine;
 
 pub use crate::config::Config;
 #[doc(inline)]

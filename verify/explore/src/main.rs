@@ -3,11 +3,6 @@
 mod alive;
 mod client;
 mod explore;
-#[path = "../../../src"]
-mod library {
-    #[expect(dead_code, unreachable_pub, unused_imports, reason = "the library uses more of it")]
-    pub(crate) mod machine;
-}
 mod reduce;
 mod server;
 mod shadow;
@@ -21,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::User;
 use crate::explore::{Case, Found, explore, permits, together, trying, trying_permits, user};
-use crate::library::machine::{self, Kind};
+use zookeeper_machine::{self as machine, Kind};
 use crate::world::Budget;
 
 const USAGE: &str = "\

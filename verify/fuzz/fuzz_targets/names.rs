@@ -12,18 +12,13 @@ mod queue {
     pub(crate) mod order;
 }
 
-#[expect(dead_code, reason = "the library uses the rest")]
-#[path = "../../../src/machine"]
-mod machine {
-    mod name;
-
-    pub(crate) use name::{ContenderKind, Kind, is_near_wrap};
-}
 
 use std::collections::HashSet;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+
+use zookeeper_machine as machine;
 
 use machine::{Kind, is_near_wrap};
 use queue::order::{NodeName, is_before_zero, sort};

@@ -4,11 +4,6 @@ mod clock;
 mod debug;
 mod form;
 mod log;
-#[path = "../../../src"]
-mod library {
-    #[expect(dead_code, unreachable_pub, unused_imports, reason = "the library uses more of it")]
-    pub(crate) mod machine;
-}
 mod play;
 mod read;
 mod servers;
@@ -19,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::library::machine;
+use zookeeper_machine as machine;
 use crate::servers::Servers;
 
 const USAGE: &str = "usage: replay FOLDER    plays the journals that `chaos --journal FOLDER` has written";

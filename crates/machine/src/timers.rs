@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::machine::{Machine, Moment, Op, Path, Trust};
+use crate::{Machine, Moment, Op, Path, Trust};
 
 /// The least time between two fallback polls, in microseconds. Each session adds up to half of it, so that not all
 /// sessions poll at the same time.
@@ -10,13 +10,13 @@ const FALLBACK_POLL: u64 = 20_000_000;
 
 /// Returns the time until the next fallback poll. The seed differs between sessions, so that not all poll at the same
 /// time.
-pub(crate) fn fallback_interval(seed: u64) -> u64 {
+pub fn fallback_interval(seed: u64) -> u64 {
     FALLBACK_POLL + seed % (FALLBACK_POLL / 2)
 }
 
 /// A timer, by what happens when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Timer {
+pub enum Timer {
     /// Sends lost requests again over a connection that is still up.
     Resume,
     /// Sends the confirm again that a grant waits for.
@@ -41,14 +41,14 @@ pub(crate) enum Timer {
 
 /// The timers that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Timers {
-    pub(crate) set: BTreeMap<Timer, Moment>,
+pub struct Timers {
+    pub set: BTreeMap<Timer, Moment>,
     due: BTreeSet<(Moment, Timer)>,
 }
 
 impl Timers {
     /// Sets a timer. If it is set already, the earlier time counts; for [`Timer::SearchAgain`] the later.
-    pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
+    pub fn set(&mut self, timer: Timer, at: Moment) {
         let before = self.set.get(&timer).copied();
         let at = match (before, timer) {
             (Some(before), Timer::SearchAgain(_)) => before.max(at),
@@ -59,13 +59,13 @@ impl Timers {
         self.due.insert((at, timer));
     }
 
-    pub(crate) fn remove(&mut self, timer: Timer) {
+    pub fn remove(&mut self, timer: Timer) {
         if let Some(at) = self.set.remove(&timer) {
             self.due.remove(&(at, timer));
         }
     }
 
-    pub(crate) fn next(&self) -> Option<Moment> {
+    pub fn next(&self) -> Option<Moment> {
         self.due.first().map(|(at, _)| *at)
     }
 
@@ -75,28 +75,28 @@ impl Timers {
         Some(timer)
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
 impl<T: Trust> Machine<T> {
-    /// Returns when the driver has to send the next [`Event::Timeout`](crate::machine::Event::Timeout), if any.
-    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+    /// Returns when the driver has to send the next [`Event::Timeout`](crate::Event::Timeout), if any.
+    pub fn next_deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
 
-    pub(crate) fn is_due(&self, timer: Timer, now: Moment) -> bool {
+    pub fn is_due(&self, timer: Timer, now: Moment) -> bool {
         self.timers.set.get(&timer).is_some_and(|at| *at <= now)
     }
 
-    pub(crate) fn timeout(&mut self, now: Moment) {
+    pub fn timeout(&mut self, now: Moment) {
         while let Some(timer) = self.timers.pop(now) {
             self.fire(now, timer);
         }
     }
 
-    pub(crate) fn fire(&mut self, now: Moment, timer: Timer) {
+    pub fn fire(&mut self, now: Moment, timer: Timer) {
         self.timers.remove(timer);
         match timer {
             Timer::Resume => self.resume(now, false),
@@ -113,12 +113,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn schedule_fallback_poll(&mut self, now: Moment) {
+    pub fn schedule_fallback_poll(&mut self, now: Moment) {
         self.timers.set(Timer::FallbackPoll, now.plus(fallback_interval(self.nonce)));
     }
 
     /// Schedules an early fallback poll, because a predecessor is not watched.
-    pub(crate) fn fallback_poll_soon(&mut self, now: Moment) {
+    pub fn fallback_poll_soon(&mut self, now: Moment) {
         self.timers.set(Timer::FallbackPoll, now.plus(self.timeout.0 / 3));
     }
 }

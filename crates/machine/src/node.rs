@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::machine::{
+use crate::{
     Acquisition, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path,
     PathState, Phase, Position, Spec, Trust, Untracked, caller_of, turn_of,
 };
 
 /// The state of an acquisition's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Node {
+pub enum Node {
     /// There are no nodes: no create was sent, it was lost, or its nodes are being deleted.
     None,
     /// The create is under way. `guid`: that of the first node.
@@ -19,12 +19,12 @@ pub(crate) enum Node {
 }
 
 /// The nodes that one transaction checks or deletes.
-pub(crate) type Nodes = Arc<[(Path, Name)]>;
+pub type Nodes = Arc<[(Path, Name)]>;
 
 /// The key of a node in a map. The acquisition comes first, so that all its nodes are adjacent.
-pub(crate) type OpNode = (Op, Path, Name);
+pub type OpNode = (Op, Path, Name);
 
-pub(crate) fn op_node((path, name): (Path, Name)) -> OpNode {
+pub fn op_node((path, name): (Path, Name)) -> OpNode {
     (name.guid_op(), path, name)
 }
 
@@ -35,26 +35,26 @@ fn first_of(op: Op) -> OpNode {
 
 /// A node that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PendingDelete {
+pub struct PendingDelete {
     /// Whether an earlier request with an unknown outcome may have deleted the node.
-    pub(crate) may_be_done: bool,
-    pub(crate) is_sent: bool,
+    pub may_be_done: bool,
+    pub is_sent: bool,
     /// Whether a release deletes the node. A release ends with the answer to its last delete.
-    pub(crate) releases: bool,
+    pub releases: bool,
     /// The guid of the reader's node, if a downgrade of this node is under way. The answer to the downgrade decides
     /// what becomes of the reader's node.
-    pub(crate) replaced_by: Option<u128>,
+    pub replaced_by: Option<u128>,
 }
 
 impl Name {
     /// Returns the acquisition that created the node, if it is a node of this session.
-    pub(crate) fn guid_op(self) -> Op {
+    pub fn guid_op(self) -> Op {
         (self.guid >> 32) as Op
     }
 }
 
 impl Acquisition {
-    pub(crate) fn nodes(&self) -> Nodes {
+    pub fn nodes(&self) -> Nodes {
         self.queues.iter().filter_map(|queue| Some((queue.path, queue.name?))).collect()
     }
 }
@@ -62,7 +62,7 @@ impl Acquisition {
 impl<T: Trust> Machine<T> {
     /// Returns the guid for the next create of an acquisition or its turn. Both are numbered together, because an
     /// acquisition may have several turns.
-    pub(crate) fn next_guid(&mut self, op: Op) -> Option<u128> {
+    pub fn next_guid(&mut self, op: Op) -> Option<u128> {
         let acquisition = self.ops.get_mut(&caller_of(op))?;
         let attempt = acquisition.attempt;
         acquisition.attempt = attempt.wrapping_add(1);
@@ -70,7 +70,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the acquisition that a node of this session belongs to.
-    pub(crate) fn op_of(&self, path: Path, name: Name) -> Option<Op> {
+    pub fn op_of(&self, path: Path, name: Name) -> Option<Op> {
         let op = name.guid_op();
         let is_own = |acquisition: &Acquisition| match acquisition.node {
             Node::Sending { guid } => guid >> 16 == name.guid >> 16,
@@ -88,7 +88,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns whether a node of this session belongs to no acquisition.
-    pub(crate) fn is_orphan(&self, path: Path, name: Name) -> bool {
+    pub fn is_orphan(&self, path: Path, name: Name) -> bool {
         let is_awaited =
             || self.deletes_of(name.guid_op()).any(|(_, delete)| delete.replaced_by == Some(name.guid));
         self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
@@ -100,31 +100,31 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns whether deletes of an acquisition's nodes, or of its turn's node, are pending or were refused.
-    pub(crate) fn has_deletes(&self, op: Op) -> bool {
+    pub fn has_deletes(&self, op: Op) -> bool {
         let is_refused = |op| self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
         [op, turn_of(op)].into_iter().any(|op| is_refused(op) || self.deletes_of(op).next().is_some())
     }
 
     /// Returns how many nodes are being deleted.
-    pub(crate) fn deleting(&self) -> usize {
+    pub fn deleting(&self) -> usize {
         self.deletes.len()
     }
 
-    pub(crate) fn is_deleting(&self, node: (Path, Name)) -> bool {
+    pub fn is_deleting(&self, node: (Path, Name)) -> bool {
         self.deletes.contains_key(&op_node(node))
     }
 
     /// Returns whether a delete of the node was refused.
-    pub(crate) fn is_refused(&self, node: (Path, Name)) -> bool {
+    pub fn is_refused(&self, node: (Path, Name)) -> bool {
         self.refused.contains(&op_node(node))
     }
 
     /// Returns the nodes that are being deleted, and those whose deletes were refused.
-    pub(crate) fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
+    pub fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
         self.deletes.keys().chain(&self.refused).map(|(_, path, name)| (*path, *name))
     }
 
-    pub(crate) fn created(
+    pub fn created(
         &mut self,
         now: Moment,
         op: Op,
@@ -190,14 +190,14 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Notes that a create in this path was answered, or lost.
-    pub(crate) fn create_answered(&mut self, path: Path) -> &mut PathState {
+    pub fn create_answered(&mut self, path: Path) -> &mut PathState {
         let state = self.paths.entry(path).or_default();
         state.creating = state.creating.saturating_sub(1);
         state
     }
 
     /// Deletes nodes. Sends the delete again until a server answers that the nodes are gone, or refuses it.
-    pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
+    pub fn delete(&mut self, nodes: &Nodes, releases: bool) {
         let nodes: Nodes = nodes.iter().filter(|node| !self.is_deleting(**node)).copied().collect();
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
@@ -212,7 +212,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn deleted(&mut self, now: Moment, nodes: &Nodes, outcome: &Outcome) {
+    pub fn deleted(&mut self, now: Moment, nodes: &Nodes, outcome: &Outcome) {
         let is_alone = nodes.len() == 1;
         let mut ended = None;
         for node in nodes.iter().copied().map(op_node) {
@@ -259,13 +259,13 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Retries the deletes that were refused, because ACLs may allow them now.
-    pub(crate) fn delete_refused(&mut self) {
+    pub fn delete_refused(&mut self) {
         let refused: Vec<_> = self.refused.iter().copied().collect();
         refused.into_iter().for_each(|(_, path, name)| self.delete(&[(path, name)].into(), false));
     }
 
     /// Sends again the deletes that were not sent, or were lost.
-    pub(crate) fn delete_again(&mut self) {
+    pub fn delete_again(&mut self) {
         let mut asks = Vec::new();
         for ((op, path, name), delete) in self.deletes.iter_mut().filter(|(_, delete)| !delete.is_sent) {
             delete.is_sent = true;
@@ -277,7 +277,7 @@ impl<T: Trust> Machine<T> {
 
 impl Spec {
     /// Returns whether the answer to the create alone grants the lock.
-    pub(crate) fn is_granted_by(&self, counted: Counted) -> bool {
+    pub fn is_granted_by(&self, counted: Counted) -> bool {
         match self.admission {
             Admission::First => counted.others == 0,
             Admission::Permits { limit, .. } => {

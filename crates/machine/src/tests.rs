@@ -4,7 +4,7 @@ mod rules;
 
 use std::sync::Arc;
 
-use crate::machine::{
+use crate::{
     Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
     Moment, Name, Op, Outcome, Path, Phase, Spec, Timer,
 };
@@ -172,7 +172,7 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
         session.handle(Event::Timer(Timer::Tick));
         let sent = session.handle(Event::Timer(Timer::Tick));
         session.answer(&sent[0], Outcome::Stat { owner: 7 });
-        (session, crate::machine::Watch::Own(WRITER, 0, name))
+        (session, crate::Watch::Own(WRITER, 0, name))
     };
     let (mut session, _) = granted();
     let sent = session.handle(Event::Take(WRITER));
@@ -241,7 +241,7 @@ fn event_that_is_no_deletion_gives_no_turn() {
     {
         session.answer(&ask, Outcome::Stat { owner: 8 });
     }
-    let watch = crate::machine::Watch::Predecessor(WRITER, 0, ahead);
+    let watch = crate::Watch::Predecessor(WRITER, 0, ahead);
     let sent = session.handle(Event::Fired { watch, is_deleted: false });
     assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "it looks: {sent:?}");
 }

@@ -24,50 +24,50 @@ pub enum ContenderKind {
     Latch,
 }
 
-pub(crate) type Kind = ContenderKind;
+pub type Kind = ContenderKind;
 
 impl Kind {
     /// Returns whether a contender of this kind waits for an older contender of kind `older`.
     #[must_use]
-    pub(crate) fn waits_for(self, older: Self) -> bool {
+    pub fn waits_for(self, older: Self) -> bool {
         !matches!((self, older), (Self::Read, Self::Read) | (Self::Lease, Self::Lease))
     }
 
     /// Returns whether a holder of this kind excludes all other contenders. Only such holders hand over in memory.
     #[must_use]
-    pub(crate) fn is_exclusive(self) -> bool {
+    pub fn is_exclusive(self) -> bool {
         matches!(self, Self::Lock | Self::Write | Self::Latch)
     }
 
     /// Returns whether the deletion of a node means that its owner has left. A downgrade deletes a writer's node, too.
     #[must_use]
-    pub(crate) fn is_plain(self) -> bool {
+    pub fn is_plain(self) -> bool {
         matches!(self, Self::Lock | Self::Latch)
     }
 }
 
 /// The parsed name of a lock node. The driver keeps the texts, and invents guids for names that are not ours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) number: i32,
-    pub(crate) guid: u128,
-    pub(crate) kind: Kind,
+pub struct Name {
+    pub number: i32,
+    pub guid: u128,
+    pub kind: Kind,
 }
 
 impl Name {
     /// Returns the name of the reader's node that replaces this writer's.
-    pub(crate) fn reader(self, guid: u128) -> Self {
+    pub fn reader(self, guid: u128) -> Self {
         Self { guid, kind: Kind::Read, ..self }
     }
 
     #[must_use]
-    pub(crate) fn is_near_wrap(self) -> bool {
+    pub fn is_near_wrap(self) -> bool {
         is_near_wrap(self.number)
     }
 }
 
 /// Returns whether a number is near the wrap, where numbers alone do not show the order.
-pub(crate) fn is_near_wrap(number: i32) -> bool {
+pub fn is_near_wrap(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
 
@@ -80,32 +80,32 @@ impl fmt::Debug for Name {
 
 /// Compares sequence numbers by serial arithmetic, because the counter wraps around.
 #[must_use]
-pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
+pub fn precedes(one: i32, other: i32) -> Ordering {
     0.cmp(&other.wrapping_sub(one))
 }
 
 /// The contenders under a lock path, in queue order. The driver parses and sorts them.
-pub(crate) type Listing = Arc<[Name]>;
+pub type Listing = Arc<[Name]>;
 
 /// A listing, prepared to find predecessors in it.
-pub(crate) struct Order<'a> {
+pub struct Order<'a> {
     names: &'a [Name],
     /// The indices in `names` of the contenders for which readers wait.
     non_readers: Vec<usize>,
 }
 
 impl<'a> Order<'a> {
-    pub(crate) fn new(names: &'a [Name]) -> Self {
+    pub fn new(names: &'a [Name]) -> Self {
         let non_readers = names.iter().enumerate().filter(|(_, name)| Kind::Read.waits_for(name.kind));
         Self { names, non_readers: non_readers.map(|(at, _)| at).collect() }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.names.len()
     }
 
     /// Returns the index of a node. Near the wrap, a binary search by number may miss it.
-    pub(crate) fn index_of(&self, own: Name) -> Option<usize> {
+    pub fn index_of(&self, own: Name) -> Option<usize> {
         let found = self.names.binary_search_by(|name| precedes(name.number, own.number));
         let at = found.ok().filter(|at| self.names.get(*at) == Some(&own));
         at.or_else(|| self.names.iter().position(|name| *name == own))
@@ -113,7 +113,7 @@ impl<'a> Order<'a> {
 
     /// Returns the last contender before `place` that `kind` waits for, and their number. Permits wait for no
     /// contender.
-    pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
+    pub fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {
                 let count = self.non_readers.partition_point(|at| *at < place);

@@ -7,30 +7,30 @@ use std::hash::Hash;
 /// A time in microseconds, by a clock that the driver reads. The clock runs on while the computer sleeps, and nobody
 /// can set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) u64);
+pub struct Moment(pub u64);
 
 impl Moment {
     /// Returns the time `by` microseconds later.
     #[must_use]
-    pub(crate) fn plus(self, by: u64) -> Self {
+    pub fn plus(self, by: u64) -> Self {
         Self(self.0.saturating_add(by))
     }
 
     /// Returns the time `by` microseconds earlier.
     #[must_use]
-    pub(crate) fn minus(self, by: u64) -> Self {
+    pub fn minus(self, by: u64) -> Self {
         Self(self.0.saturating_sub(by))
     }
 
     /// Returns how many microseconds have passed since an earlier time.
     #[must_use]
-    pub(crate) fn since(self, earlier: Self) -> u64 {
+    pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
 /// What answers prove about the session. The explorer replaces the [`Ledger`] with one bit.
-pub(crate) trait Trust: Clone + Eq + Hash + Debug {
+pub trait Trust: Clone + Eq + Hash + Debug {
     /// Notes an answer to a request. `by_quorum`: a quorum certainly answered, not just one server.
     fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment);
 
@@ -75,7 +75,7 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 /// 4. Reads go out *T*/4 apart. A write goes out when 5/12 *T* of trust are left: by then a read's relay time is over.
 /// 5. A hold begins only if trust lasts *T*/8 longer than until it can be renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     timeout: u64,
     /// The exchanges that a later write may make count, as (sent, answered). The oldest comes first.
     candidates: VecDeque<(Moment, Moment)>,
@@ -96,7 +96,7 @@ impl Ledger {
     /// Creates the account of a session, which is connected at `now`, and was created at `created` or later. If
     /// `created` is unknown, the process is assumed to have run until now.
     #[must_use]
-    pub(crate) fn new(timeout: u64, created: Option<Moment>, now: Moment) -> Self {
+    pub fn new(timeout: u64, created: Option<Moment>, now: Moment) -> Self {
         Self {
             timeout,
             candidates: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! A hold: its state, its release, and the renewal of the trust that it needs.
 
-use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
+use crate::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
 
 /// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub enum HoldState {
 impl<T: Trust> Machine<T> {
     /// Computes the state of an acquisition's hold. `None` if the acquisition was not granted.
     #[must_use]
-    pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
+    pub fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.phase(op)? {
             Phase::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
             Phase::Held if self.valid_until(op) <= now => Some(HoldState::Lost(Loss::MaxHold)),
@@ -33,39 +33,39 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the holds, including those that are being released. A turn is no hold, because it locks nothing.
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
+    pub fn holds(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
         self.ops().filter(|(op, acquisition)| acquisition.phase.is_hold() && !is_turn(*op))
     }
 
-    pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
+    pub fn limit_hold(&mut self, op: Op, until: Moment) {
         if self.phase(op) == Some(Phase::Held) {
             self.timers.set(Timer::Limit(op), until);
         }
     }
 
     /// Returns when a hold is lost if no server answers any more.
-    pub(crate) fn valid_until(&self, op: Op) -> Moment {
+    pub fn valid_until(&self, op: Op) -> Moment {
         let until = self.trust.until();
         self.timers.set.get(&Timer::Limit(op)).map_or(until, |limit| until.min(*limit))
     }
 
     /// Returns when the state of a hold may next change without an event.
-    pub(crate) fn changes_at(&self, now: Moment, op: Op) -> Moment {
+    pub fn changes_at(&self, now: Moment, op: Op) -> Moment {
         // No event reports the answer that ends a silence, so look again soon.
         let fresh = self.trust.fresh_until();
         self.valid_until(op).min(if fresh >= now { fresh } else { now.plus(self.timeout.0 / 32) })
     }
 
     /// Returns until when the session is trusted.
-    pub(crate) fn trusted_until(&self) -> Moment {
+    pub fn trusted_until(&self) -> Moment {
         self.trust.until()
     }
 
-    pub(crate) fn is_trusted(&self, now: Moment) -> bool {
+    pub fn is_trusted(&self, now: Moment) -> bool {
         self.trust.until() > now
     }
 
-    pub(crate) fn grant(&mut self, now: Moment, op: Op) {
+    pub fn grant(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.phase = Phase::Held;
         if !is_turn(op) {
@@ -80,7 +80,7 @@ impl<T: Trust> Machine<T> {
 
     /// Lets the caller take the grant. A grant that is two ticks old, or was made over an earlier connection, is
     /// confirmed first. Its nodes may have been deleted, or trust may have ended.
-    pub(crate) fn take(&mut self, now: Moment, op: Op) {
+    pub fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.is_untaken()) else {
             return;
@@ -90,7 +90,7 @@ impl<T: Trust> Machine<T> {
 
     /// Releases a hold by deleting its nodes. Followers of an exclusive hold have the lock as soon as the delete is
     /// sent.
-    pub(crate) fn release(&mut self, now: Moment, op: Op) {
+    pub fn release(&mut self, now: Moment, op: Op) {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Held)
         else {
@@ -110,14 +110,14 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends a hold that has reached its time limit.
-    pub(crate) fn limit(&mut self, now: Moment, op: Op) {
+    pub fn limit(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Held) {
             self.finish(now, op, End::Lost(Loss::MaxHold));
         }
     }
 
     /// Watches the nodes of a hold, so that their deletion is noticed at once.
-    pub(crate) fn watch_for_loss(&mut self, op: Op) {
+    pub fn watch_for_loss(&mut self, op: Op) {
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.age = 2;
             self.watch_own(op, None);
@@ -125,7 +125,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of holds that last, and renews trust. Called every sixteenth of the session timeout.
-    pub(crate) fn tick(&mut self, now: Moment) {
+    pub fn tick(&mut self, now: Moment) {
         let held: Vec<Op> =
             self.holds().filter(|(_, acquisition)| acquisition.phase == Phase::Held).map(|(op, _)| op).collect();
         for op in &held {
@@ -143,7 +143,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Sends the read and the check that renew the trust of holds, if they are due.
-    pub(crate) fn renew(&mut self, now: Moment) {
+    pub fn renew(&mut self, now: Moment) {
         if !self.is_up || !self.holds().any(|(_, acquisition)| acquisition.phase == Phase::Held) {
             return;
         }
@@ -164,12 +164,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules another confirm for the time when a write can renew trust.
-    pub(crate) fn confirm_later(&mut self, now: Moment) {
+    pub fn confirm_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
         self.timers.set(Timer::Confirm, at);
     }
 
-    pub(crate) fn confirm_all(&mut self, now: Moment) {
+    pub fn confirm_all(&mut self, now: Moment) {
         let is_due = |phase| matches!(phase, Phase::Confirming { is_asked: false, .. });
         let ops: Vec<Op> =
             self.ops.iter().filter(|(_, acquisition)| is_due(acquisition.phase)).map(|(op, _)| *op).collect();
@@ -177,7 +177,7 @@ impl<T: Trust> Machine<T> {
         self.identify();
     }
 
-    pub(crate) fn trust_ended(&mut self, now: Moment) {
+    pub fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
             // Trust was renewed meanwhile.
             if self.holds().next().is_some() {

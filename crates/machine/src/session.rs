@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::machine::acquisition::LOST_CREATES;
-use crate::machine::listing::PAUSE;
-use crate::machine::{
+use crate::acquisition::LOST_CREATES;
+use crate::listing::PAUSE;
+use crate::{
     Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, Path,
     PathState, Phase, Position, Renewing, Shown, Timer, Trust,
 };
@@ -14,7 +14,7 @@ const LATER: u64 = 1_000_000;
 
 /// The life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Life {
+pub enum Life {
     Open,
     /// The last session is over, and the next is being created.
     Renewing,
@@ -28,31 +28,31 @@ pub(crate) enum Life {
 /// Values for the driver.
 impl<T: Trust> Machine<T> {
     /// Returns the id of the ZooKeeper session, 0 before the first one.
-    pub(crate) fn session_id(&self) -> u64 {
+    pub fn session_id(&self) -> u64 {
         self.id
     }
 
-    pub(crate) fn life(&self) -> Life {
+    pub fn life(&self) -> Life {
         self.life
     }
 
-    pub(crate) fn is_connected(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.is_up
     }
 
     /// Returns the session timeout in microseconds.
-    pub(crate) fn session_timeout(&self) -> u64 {
+    pub fn session_timeout(&self) -> u64 {
         self.timeout.0
     }
 
     /// Returns whether anything is known of a path.
-    pub(crate) fn knows(&self, path: Path) -> bool {
+    pub fn knows(&self, path: Path) -> bool {
         self.paths.contains_key(&path)
     }
 
     /// Returns the paths that the driver must keep: those of acquisitions, turns and pending deletes, and all known
     /// ones.
-    pub(crate) fn used_paths(&self) -> HashSet<Path> {
+    pub fn used_paths(&self) -> HashSet<Path> {
         let queues = self.ops.values().flat_map(|acquisition| acquisition.queues.iter().map(|queue| queue.path));
         let turns = self.ops.values().filter_map(|acquisition| acquisition.spec.admission.turn().copied());
         let deleted = self.nodes_to_delete().map(|(path, _)| path);
@@ -60,7 +60,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the names of this session's nodes.
-    pub(crate) fn own_nodes(&self) -> HashSet<Name> {
+    pub fn own_nodes(&self) -> HashSet<Name> {
         let queues =
             self.ops.values().flat_map(|acquisition| acquisition.queues.iter().filter_map(|queue| queue.name));
         queues.chain(self.nodes_to_delete().map(|(_, name)| name)).collect()
@@ -68,7 +68,7 @@ impl<T: Trust> Machine<T> {
 }
 
 impl<T: Trust> Machine<T> {
-    pub(crate) fn connection(&mut self, now: Moment, connection: Connection) {
+    pub fn connection(&mut self, now: Moment, connection: Connection) {
         match connection {
             Connection::Down => {
                 self.is_up = false;
@@ -105,7 +105,7 @@ impl<T: Trust> Machine<T> {
 
     /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
     /// requests and watches of the old session.
-    pub(crate) fn expired(&mut self, now: Moment) {
+    pub fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing) = (false, Renewing::default());
         self.own_listing = self.own_listing.in_next_session();
         self.deletes.clear();
@@ -143,7 +143,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn renewed(&mut self, now: Moment) {
+    pub fn renewed(&mut self, now: Moment) {
         self.identity = Identity::Known;
         if self.life == Life::Renewing {
             self.life = Life::Open;
@@ -154,14 +154,14 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules lost requests to be sent again over the same connection, after a pause.
-    pub(crate) fn pause(&mut self, now: Moment) {
+    pub fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
         }
     }
 
     /// Sends all requests that the state asks for and that are not under way: after a reconnect, or a pause.
-    pub(crate) fn resume(&mut self, now: Moment, is_reconnect: bool) {
+    pub fn resume(&mut self, now: Moment, is_reconnect: bool) {
         if !self.is_up {
             return;
         }
@@ -190,7 +190,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends all waiters. The session closes when the last hold is released.
-    pub(crate) fn drain(&mut self, now: Moment) {
+    pub fn drain(&mut self, now: Moment) {
         if !matches!(self.life, Life::Open | Life::Renewing) {
             return;
         }
@@ -209,7 +209,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends all waiters and holds. The session ends when all its nodes are gone.
-    pub(crate) fn close(&mut self, now: Moment) {
+    pub fn close(&mut self, now: Moment) {
         if matches!(self.life, Life::Closing | Life::Over) {
             return;
         }
@@ -226,11 +226,11 @@ impl<T: Trust> Machine<T> {
 
     /// Returns whether no delete is outstanding and no path may have a node of the session that is not known.
     #[must_use]
-    pub(crate) fn is_clean(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)
     }
 
-    pub(crate) fn end_if_done(&mut self, now: Moment) {
+    pub fn end_if_done(&mut self, now: Moment) {
         if self.life == Life::Draining && self.holds().next().is_none() {
             self.close(now);
         }
@@ -240,21 +240,21 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn close_by(&mut self) {
+    pub fn close_by(&mut self) {
         if self.life == Life::Closing {
             self.end(false);
         }
     }
 
     /// Replaces the machine after a panic under the lock. The session is over, so nothing is granted any more.
-    pub(crate) fn fail(&mut self, trust: T) {
+    pub fn fail(&mut self, trust: T) {
         let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
         (self.id, self.timeout) = (before.id, before.timeout);
         (self.life, self.is_up) = (Life::Over, false);
     }
 
     /// Clears all timers, because the task of the session ends.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.timers.clear();
     }
 

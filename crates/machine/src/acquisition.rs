@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use crate::machine::{
+use crate::{
     Ask, Change, Kind, Life, Machine, Moment, Node, Op, Path, PathState, Position, Queue, Shown, Timer, Trust,
     Untracked, WatchState,
 };
 
 /// A caller's request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// The path and kind of each node. One transaction creates all nodes. Several nodes in one path are permits.
-    pub(crate) queues: Vec<(Path, Kind)>,
-    pub(crate) admission: Admission,
+    pub queues: Vec<(Path, Kind)>,
+    pub admission: Admission,
     /// Whether the caller queues if the lock is contended.
-    pub(crate) waits: bool,
+    pub waits: bool,
     /// Whether the create may set the data of the paths to empty, to count their children.
-    pub(crate) may_count: bool,
+    pub may_count: bool,
 }
 
 /// The condition on which an acquisition is granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Admission {
+pub enum Admission {
     /// The acquisition is first in each of its queues.
     #[default]
     First,
@@ -32,7 +32,7 @@ pub(crate) enum Admission {
 }
 
 impl Admission {
-    pub(crate) fn turn(&self) -> Option<&Path> {
+    pub fn turn(&self) -> Option<&Path> {
         match self {
             Self::Permits { turn, .. } => turn.as_ref(),
             Self::First => None,
@@ -42,44 +42,44 @@ impl Admission {
 
 /// An acquisition whose handle is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Acquisition {
-    pub(crate) spec: Arc<Spec>,
+pub struct Acquisition {
+    pub spec: Arc<Spec>,
     /// What a caller of a semaphore creates in its turn. `None` until it queues for a turn.
-    pub(crate) in_turn: Option<Arc<Spec>>,
-    pub(crate) phase: Phase,
-    pub(crate) node: Node,
-    pub(crate) queues: Vec<Queue>,
+    pub in_turn: Option<Arc<Spec>>,
+    pub phase: Phase,
+    pub node: Node,
+    pub queues: Vec<Queue>,
     /// The acquisitions that follow one of these nodes, each with the path.
-    pub(crate) followers: Vec<(Op, Path)>,
+    pub followers: Vec<(Op, Path)>,
     /// How many guids were given out in this ZooKeeper session: to creates of this acquisition and of its turns, and to
     /// downgrades. So the node of a lost create is never mistaken for that of a later one. Always 0 in a turn, which counts
     /// in its caller.
-    pub(crate) attempt: u16,
+    pub attempt: u16,
     /// Whether a path was missing, so that the next create also creates missing parents.
-    pub(crate) creates_parents: bool,
+    pub creates_parents: bool,
     /// How many creates in a row were lost, up to [`LOST_CREATES`].
-    pub(crate) lost: u8,
+    pub lost: u8,
     /// The czxid of the nodes, 0 if unknown. The fencing token is made from it at the grant. After a downgrade the
     /// czxid is that of the reader's node, and the token stays.
-    pub(crate) czxid: Untracked<i64>,
+    pub czxid: Untracked<i64>,
     /// The progress of a downgrade.
-    pub(crate) change: Change,
+    pub change: Change,
     /// The result of the release, once all nodes are gone.
-    pub(crate) released: End,
+    pub released: End,
     /// How the lock was granted.
-    pub(crate) granted_by: Untracked<GrantedBy>,
+    pub granted_by: Untracked<GrantedBy>,
     /// Whether the caller has taken the grant.
-    pub(crate) is_taken: bool,
+    pub is_taken: bool,
     /// Ticks since the grant, at most 2. A disconnect sets the age to 2, as does a caller that waits for the loss. At 2
     /// the nodes of a hold are watched.
-    pub(crate) age: u8,
+    pub age: u8,
     /// Whether the last listing of our own nodes showed these nodes.
-    pub(crate) shown: Shown,
+    pub shown: Shown,
 }
 
 /// How a lock was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum GrantedBy {
+pub enum GrantedBy {
     /// By the count in the answer to the create: no other child was there, or few enough for the permits.
     Counted,
     /// By a listing that showed the acquisition first, or enough free permits.
@@ -92,7 +92,7 @@ pub(crate) enum GrantedBy {
 
 /// How far an acquisition has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// A `try` lists the contenders before it writes anything.
     Peeking,
     /// A caller of a semaphore waits for its turn.
@@ -114,19 +114,19 @@ pub(crate) enum Phase {
 
 impl Phase {
     /// Returns whether the acquisition is neither granted nor over.
-    pub(crate) fn is_queuing(self) -> bool {
+    pub fn is_queuing(self) -> bool {
         matches!(self, Self::Peeking | Self::Turning | Self::Creating | Self::Waiting | Self::Confirming { .. })
     }
 
     /// Returns whether the lock is held or being released.
-    pub(crate) fn is_hold(self) -> bool {
+    pub fn is_hold(self) -> bool {
         matches!(self, Self::Held | Self::Releasing)
     }
 }
 
 /// How an acquisition ended, for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum End {
+pub enum End {
     Released,
     Lost(Loss),
     /// The node of a waiter was deleted by hand.
@@ -162,7 +162,7 @@ pub enum Loss {
 
 /// After so many lost creates in a row, the create itself may be what makes the server close the connection. Then the next one
 /// mostly comes a while after the reconnect, so that the other requests of the session are answered.
-pub(crate) const LOST_CREATES: u8 = 2;
+pub const LOST_CREATES: u8 = 2;
 
 impl Acquisition {
     fn new(spec: &Arc<Spec>) -> Self {
@@ -187,50 +187,50 @@ impl Acquisition {
     }
 
     /// Returns the phase in which an acquisition begins, or begins again. A `try` peeks first.
-    pub(crate) fn initial_phase(&self) -> Phase {
+    pub fn initial_phase(&self) -> Phase {
         if self.spec.waits { Phase::Creating } else { Phase::Peeking }
     }
 
     /// Returns whether only the answer to the create can grant the permits, because the caller has not queued for a
     /// turn.
-    pub(crate) fn is_in_one_request(&self) -> bool {
+    pub fn is_in_one_request(&self) -> bool {
         self.spec.admission.turn().is_some() && self.in_turn.is_none()
     }
 
     /// Returns whether the lock is granted, but its caller has not taken the grant yet.
-    pub(crate) fn is_untaken(&self) -> bool {
+    pub fn is_untaken(&self) -> bool {
         self.phase == Phase::Held && !self.is_taken
     }
 
     /// Returns the queue of an acquisition that has only one.
-    pub(crate) fn single(&self) -> Option<&Queue> {
+    pub fn single(&self) -> Option<&Queue> {
         if let [queue] = self.queues.as_slice() { Some(queue) } else { None }
     }
 
     /// Returns the largest number of contenders ahead in any queue, or the number of missing permits.
-    pub(crate) fn ahead(&self) -> usize {
+    pub fn ahead(&self) -> usize {
         self.queues.iter().map(|queue| queue.ahead.0 as usize).max().unwrap_or_default()
     }
 
     /// Returns whether the acquisition waits, and has only one queue.
-    pub(crate) fn waits_in_one(&self) -> bool {
+    pub fn waits_in_one(&self) -> bool {
         self.single().is_some() && self.phase == Phase::Waiting
     }
 
-    pub(crate) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.queues.iter().all(|queue| queue.position != Position::Unknown)
     }
 
     /// Returns whether the acquisition waits, and the number of contenders ahead is known.
-    pub(crate) fn is_placed(&self) -> bool {
+    pub fn is_placed(&self) -> bool {
         self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }
 
-    pub(crate) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.queues.iter().all(|queue| queue.position == Position::First)
     }
 
-    pub(crate) fn forget_positions(&mut self) {
+    pub fn forget_positions(&mut self) {
         for queue in &mut self.queues {
             (queue.position, queue.own_watch, queue.ahead) = (Position::Unknown, WatchState::Unset, Untracked(0));
         }
@@ -238,7 +238,7 @@ impl Acquisition {
 }
 
 impl<T: Trust> Machine<T> {
-    pub(crate) fn acquire(&mut self, now: Moment, op: Op, spec: &Arc<Spec>) {
+    pub fn acquire(&mut self, now: Moment, op: Op, spec: &Arc<Spec>) {
         let mut acquisition = Acquisition::new(spec);
         acquisition.phase = acquisition.initial_phase();
         for queue in &acquisition.queues {
@@ -254,7 +254,7 @@ impl<T: Trust> Machine<T> {
 
     /// Sends the create, and listings with it unless the answer to the create can grant the lock. A `try` first sends
     /// the listings alone.
-    pub(crate) fn send_create(&mut self, now: Moment, op: Op) {
+    pub fn send_create(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get(&op).filter(|_| self.is_up) else { return };
         if acquisition.phase == Phase::Peeking {
             return self.request_listings(op);
@@ -284,7 +284,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles a lost create. The next create makes other nodes, and a search deletes those of the lost one.
-    pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op) {
+    pub fn create_was_lost(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.lost = LOST_CREATES.min(acquisition.lost + 1);
         acquisition.node = Node::None;
@@ -294,7 +294,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends an acquisition, and wakes its caller.
-    pub(crate) fn finish(&mut self, now: Moment, op: Op, end: End) {
+    pub fn finish(&mut self, now: Moment, op: Op, end: End) {
         self.leave(now, op, false);
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.phase = Phase::Over(end);
@@ -305,7 +305,7 @@ impl<T: Trust> Machine<T> {
 
     /// Handles the deletion of a waiter's node by hand. A waiter in several queues joins all of them again. Any other
     /// acquisition ends.
-    pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
+    pub fn evicted(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         if !acquisition.spec.waits
             || acquisition.single().is_some()
@@ -318,7 +318,7 @@ impl<T: Trust> Machine<T> {
         self.send_create(now, op);
     }
 
-    pub(crate) fn abandon(&mut self, now: Moment, op: Op) {
+    pub fn abandon(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Held) {
             self.release(now, op);
         }
@@ -329,7 +329,7 @@ impl<T: Trust> Machine<T> {
 
     /// Deletes the nodes of an acquisition, and forgets its positions. `releases`: the answer to the delete ends the
     /// release.
-    pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
+    pub fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
         self.timers.remove(Timer::Turn(op));
         for at in 0..self.ops.get(&op).map_or(0, |acquisition| acquisition.queues.len()) {

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::machine::{
+use crate::{
     Acquisition, Action, Ask, Machine, Moment, Name, Node, Op, Outcome, Phase, Timer, Trust, Untracked, WatchState,
 };
 
 /// Whether the connection belongs to our session. Answers count for trust only while that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Identity {
+pub enum Identity {
     Known,
     /// Not known yet. A session without nodes cannot find out, and has nothing to lose.
     Unknown,
@@ -20,7 +20,7 @@ pub(crate) enum Identity {
 
 /// What the last listing of this session's nodes shows of an acquisition's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Shown {
+pub enum Shown {
     #[default]
     Unasked,
     /// The nodes were there when the listing was sent, so the answer should show them.
@@ -32,10 +32,10 @@ pub(crate) enum Shown {
 
 /// The listing of this session's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct OwnListing {
-    pub(crate) is_asked: bool,
+pub struct OwnListing {
+    pub is_asked: bool,
     /// How many listings in a row were lost.
-    pub(crate) lost: u8,
+    pub lost: u8,
 }
 
 /// The session is given up after this many lost listings in a row: the server seems to close the connection on each. The
@@ -47,26 +47,26 @@ const MAX_RETRIES: usize = 4;
 
 impl OwnListing {
     /// Returns whether the server seems to close each connection on which it is asked, and has not answered since.
-    pub(crate) fn is_refused(self) -> bool {
+    pub fn is_refused(self) -> bool {
         self.lost >= LOST_LISTINGS
     }
 
     /// Returns what is known of it in the next session.
-    pub(crate) fn in_next_session(self) -> Self {
+    pub fn in_next_session(self) -> Self {
         Self { is_asked: false, lost: if self.is_refused() { LOST_LISTINGS } else { 0 } }
     }
 }
 
 impl<T: Trust> Machine<T> {
     /// Forgets the identity after a reconnect. Lists our own nodes by the first request over the new connection.
-    pub(crate) fn doubt_identity(&mut self) {
+    pub fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
         self.ops.values_mut().for_each(|acquisition| acquisition.shown = Shown::Unasked);
         self.list_own();
     }
 
     /// Lists our own nodes to learn whether the connection belongs to our session, if that is not known.
-    pub(crate) fn identify(&mut self) {
+    pub fn identify(&mut self) {
         if self.identity == Identity::Doubted
             && !self.ops.values().any(|acquisition| matches!(acquisition.shown, Shown::Missing(_)))
         {
@@ -77,24 +77,24 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn has_nodes(&self) -> bool {
+    pub fn has_nodes(&self) -> bool {
         self.ops.values().any(|acquisition| acquisition.node == Node::There)
     }
 
     /// Returns whether the server seems to close each connection on which the nodes of the session are listed.
-    pub(crate) fn is_listing_refused(&self) -> bool {
+    pub fn is_listing_refused(&self) -> bool {
         self.own_listing.is_refused()
     }
 
     /// Lists the nodes of this session from time to time, in case that events are lost.
-    pub(crate) fn list_own_again(&mut self) {
+    pub fn list_own_again(&mut self) {
         if !self.own_listing.is_refused() {
             self.list_own();
         }
     }
 
     /// Lists the nodes of this session, unless such a listing is under way.
-    pub(crate) fn list_own(&mut self) {
+    pub fn list_own(&mut self) {
         if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
             for acquisition in self.ops.values_mut() {
                 acquisition.shown = if acquisition.node == Node::There { Shown::Asked } else { Shown::Unasked };
@@ -104,12 +104,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules an early listing of this session's nodes, because some of them are not watched.
-    pub(crate) fn list_own_soon(&mut self, now: Moment) {
+    pub fn list_own_soon(&mut self, now: Moment) {
         self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
     }
 
     /// Lists the nodes of this session again, and retries refused watches on them.
-    pub(crate) fn list_unwatched(&mut self, now: Moment) {
+    pub fn list_unwatched(&mut self, now: Moment) {
         let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
         let queues = there.flat_map(|(op, acquisition)| {
             acquisition.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue))
@@ -133,7 +133,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Updates the identity from an answer. Returns false if the connection belongs to another session.
-    pub(crate) fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
+    pub fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
         match (ask, outcome) {
             (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),
             (_, Outcome::Created { owner: Some(_), .. }) if !is_stale => self.identity = Identity::Known,
@@ -190,7 +190,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn replace(&mut self, now: Moment) {
+    pub fn replace(&mut self, now: Moment) {
         self.expired(now);
         self.out.push(Action::Replace);
     }

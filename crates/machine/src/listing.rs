@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::machine::name::Order;
-use crate::machine::{
+use crate::name::Order;
+use crate::{
     Acquisition, Action, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
     SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
@@ -14,30 +14,30 @@ use crate::machine::{
 const SECOND_SEARCH: u64 = 1_000_000;
 
 /// Microseconds before a lost request is sent again, if the connection is still up.
-pub(crate) const PAUSE: u64 = 20_000;
+pub const PAUSE: u64 = 20_000;
 
 /// What a session knows of a lock path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PathState {
+pub struct PathState {
     /// How many creates are under way.
-    pub(crate) creating: u32,
-    pub(crate) search: OrphanSearch,
-    pub(crate) listing: Option<ActiveListing>,
+    pub creating: u32,
+    pub search: OrphanSearch,
+    pub listing: Option<ActiveListing>,
     /// The acquisitions that want the next listing.
-    pub(crate) wanted: BTreeSet<Op>,
+    pub wanted: BTreeSet<Op>,
     /// The watch on the path's children. Waiters for permits use it.
-    pub(crate) watch: WatchState,
+    pub watch: WatchState,
     /// Whether the path was seen to have no data, over this connection.
-    pub(crate) has_no_data: bool,
+    pub has_no_data: bool,
     /// Whether the last acquisition found other contenders.
-    pub(crate) is_contended: bool,
+    pub is_contended: bool,
     /// Whether the server refused to set the path's data.
-    pub(crate) is_refused: bool,
+    pub is_refused: bool,
 }
 
 /// The search for nodes whose creates were lost. A server may apply such a create late, so there are two searches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum OrphanSearch {
+pub enum OrphanSearch {
     #[default]
     None,
     /// The next listing is the first search.
@@ -50,10 +50,10 @@ pub(crate) enum OrphanSearch {
 
 /// A listing that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ActiveListing {
-    pub(crate) ops: BTreeSet<Op>,
+pub struct ActiveListing {
+    pub ops: BTreeSet<Op>,
     /// Which orphan search this listing is. A barrier is sent before a search.
-    pub(crate) search: OrphanSearch,
+    pub search: OrphanSearch,
 }
 
 impl PathState {
@@ -63,28 +63,28 @@ impl PathState {
     }
 
     /// Removes an acquisition from the listing under way, and from the next one.
-    pub(crate) fn forget(&mut self, op: Op) {
+    pub fn forget(&mut self, op: Op) {
         self.wanted.remove(&op);
         if let Some(listing) = &mut self.listing {
             listing.ops.remove(&op);
         }
     }
 
-    pub(crate) fn is_clean(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         let is_searched = self.listing.as_ref().is_some_and(|listing| listing.search != OrphanSearch::None);
         self.creating == 0 && self.search == OrphanSearch::None && !is_searched
     }
 
     /// Returns whether the next create may write the path's data, so that its answer counts the children and can grant
     /// the lock.
-    pub(crate) fn may_count(&self) -> bool {
+    pub fn may_count(&self) -> bool {
         self.has_no_data && !self.is_contended && !self.is_refused
     }
 }
 
 impl<T: Trust> Machine<T> {
     /// Requests listings of all paths where the position is unknown, or where permits are taken and no watch is set.
-    pub(crate) fn request_listings(&mut self, op: Op) {
+    pub fn request_listings(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         for (path, position) in
             acquisition.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>()
@@ -100,13 +100,13 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the acquisitions that are served by the listing of a path under way.
-    pub(crate) fn listed_for(&self, path: Path) -> BTreeSet<Op> {
+    pub fn listed_for(&self, path: Path) -> BTreeSet<Op> {
         let listing = self.paths.get(&path).and_then(|state| state.listing.as_ref());
         listing.map(|listing| listing.ops.clone()).unwrap_or_default()
     }
 
     /// Sends a listing, if one is wanted and none is under way.
-    pub(crate) fn send_listing(&mut self, path: Path) {
+    pub fn send_listing(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path).filter(|state| self.is_up && state.listing.is_none()) else {
             return;
         };
@@ -133,7 +133,7 @@ impl<T: Trust> Machine<T> {
         self.send(Ask::List { op: by, path, watches });
     }
 
-    pub(crate) fn listed(
+    pub fn listed(
         &mut self,
         now: Moment,
         path: Path,
@@ -207,7 +207,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Deletes orphans: one transaction for those with the same `Op`.
-    pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
+    pub fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
         orphans.sort_by_key(|name| name.guid);
         for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
             self.delete(&nodes.iter().map(|name| (path, *name)).collect(), false);
@@ -225,7 +225,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Searches for the nodes of a create with an unknown outcome, after a pause.
-    pub(crate) fn search_soon(&mut self, now: Moment, path: Path) {
+    pub fn search_soon(&mut self, now: Moment, path: Path) {
         self.paths.entry(path).or_default().search = OrphanSearch::Due;
         self.pause(now);
     }
@@ -240,7 +240,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Starts the second search. A create of a lost connection may have been applied since the first.
-    pub(crate) fn search_again(&mut self, path: Path) {
+    pub fn search_again(&mut self, path: Path) {
         if let Some(state) = self.paths.get_mut(&path).filter(|state| state.search == OrphanSearch::Later) {
             state.search = OrphanSearch::DueAgain;
             self.send_listing(path);
@@ -248,7 +248,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Removes the watch on a path's children when no caller waits for permits there any more.
-    pub(crate) fn unwatch_path(&mut self, path: Path) {
+    pub fn unwatch_path(&mut self, path: Path) {
         let waits = |acquisition: &Acquisition| {
             acquisition.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
@@ -260,7 +260,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Lists a path whose children have changed, for all callers that wait for permits.
-    pub(crate) fn path_fired(&mut self, path: Path) {
+    pub fn path_fired(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path) else { return };
         state.watch = WatchState::Unset;
         for (op, acquisition) in &self.ops {
@@ -278,7 +278,7 @@ impl<T: Trust> Machine<T> {
     /// Runs the fallback poll, because an event may never come. Lists for all waiters but followers, lists our own
     /// nodes, and retries refused deletes and watches. Forgets which paths have no data, and the paths that no
     /// acquisition uses.
-    pub(crate) fn fallback_poll(&mut self, now: Moment) {
+    pub fn fallback_poll(&mut self, now: Moment) {
         self.schedule_fallback_poll(now);
         self.paths.values_mut().for_each(|state| state.has_no_data = false);
         self.delete_refused();

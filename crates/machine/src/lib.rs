@@ -28,51 +28,51 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use crate::machine::acquisition::Loss;
-pub use crate::machine::hold::HoldState;
-pub use crate::machine::name::ContenderKind;
+pub use crate::acquisition::Loss;
+pub use crate::hold::HoldState;
+pub use crate::name::ContenderKind;
 
-pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
-pub(crate) use crate::machine::downgrade::{Change, Replacement};
-pub(crate) use crate::machine::identity::{Identity, OwnListing, Shown};
-pub(crate) use crate::machine::listing::PathState;
-pub(crate) use crate::machine::name::{Kind, Listing, Name, is_near_wrap};
-pub(crate) use crate::machine::node::{Node, Nodes, OpNode, PendingDelete, op_node};
-pub(crate) use crate::machine::queue::{Position, Queue, WatchState};
-pub(crate) use crate::machine::session::Life;
-pub(crate) use crate::machine::timers::{Timer, Timers, fallback_interval};
-pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
+pub use crate::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
+pub use crate::downgrade::{Change, Replacement};
+pub use crate::identity::{Identity, OwnListing, Shown};
+pub use crate::listing::PathState;
+pub use crate::name::{Kind, Listing, Name, is_near_wrap};
+pub use crate::node::{Node, Nodes, OpNode, PendingDelete, op_node};
+pub use crate::queue::{Position, Queue, WatchState};
+pub use crate::session::Life;
+pub use crate::timers::{Timer, Timers, fallback_interval};
+pub use crate::trust::{Ledger, Moment, Trust};
 
 /// The number of an acquisition, chosen by the driver. No two live acquisitions have the same number.
-pub(crate) type Op = u32;
+pub type Op = u32;
 
 /// The highest bit of an `Op` marks a turn. The other bits are the number of the acquisition that takes the turn.
 const TURN: Op = 1 << (Op::BITS - 1);
 
 /// Returns the acquisition of the caller: the one that takes the turn if `op` is a turn, otherwise `op`.
-pub(crate) fn caller_of(op: Op) -> Op {
+pub fn caller_of(op: Op) -> Op {
     op & !TURN
 }
 
 /// The number of an acquisition that does not exist. The driver queues requests of the session itself under it.
-pub(crate) const SESSION: Op = !TURN;
+pub const SESSION: Op = !TURN;
 
-pub(crate) fn is_turn(op: Op) -> bool {
+pub fn is_turn(op: Op) -> bool {
     op != caller_of(op)
 }
 
 /// Returns the number of the turn that an acquisition of permits may take.
-pub(crate) fn turn_of(op: Op) -> Op {
+pub fn turn_of(op: Op) -> Op {
     op | TURN
 }
 
 /// The number of a lock path. The driver knows the text.
-pub(crate) type Path = u32;
+pub type Path = u32;
 
 /// A value that `Eq` and `Hash` ignore. The explorer (`verify/explore`) merges states that differ only in such values,
 /// so what it checks must not depend on them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Untracked<T>(pub(crate) T);
+pub struct Untracked<T>(pub T);
 
 impl<T> PartialEq for Untracked<T> {
     fn eq(&self, _: &Self) -> bool {
@@ -88,7 +88,7 @@ impl<T> Hash for Untracked<T> {
 
 /// A request to the servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ask {
+pub enum Ask {
     /// Creates the nodes of an acquisition in one transaction. `counts`: the transaction also sets the data of the
     /// paths to empty, because the stats in its answer have the numbers of children.
     Create {
@@ -151,13 +151,13 @@ pub(crate) enum Ask {
 impl Ask {
     /// Returns the acquisition whose caller reads the answer. `None` for a request of the session itself.
     #[must_use]
-    pub(crate) fn op(&self) -> Option<Op> {
+    pub fn op(&self) -> Option<Op> {
         self.acquisition().map(caller_of)
     }
 
     /// Returns the acquisition, or the turn, that the request is for.
     #[must_use]
-    pub(crate) fn acquisition(&self) -> Option<Op> {
+    pub fn acquisition(&self) -> Option<Op> {
         match *self {
             Self::Create { op, .. }
             | Self::Barrier { op, .. }
@@ -173,7 +173,7 @@ impl Ask {
 
     /// Returns whether a success proves that a quorum answered.
     #[must_use]
-    pub(crate) fn is_write(&self) -> bool {
+    pub fn is_write(&self) -> bool {
         // List every kind: a new kind of request proves nothing until it is added here.
         let is_change = matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::Replace { .. });
         is_change || matches!(self, Self::Barrier { .. } | Self::Confirm { .. } | Self::Check)
@@ -182,7 +182,7 @@ impl Ask {
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     Created {
         names: Arc<[Name]>,
         czxid: i64,
@@ -218,16 +218,16 @@ pub(crate) enum Outcome {
 
 /// How many children were there when nodes were created, without the new nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Counted {
+pub struct Counted {
     /// The children of all paths of the acquisition.
-    pub(crate) others: u32,
+    pub others: u32,
     /// The children of the path where callers queue for turns, if there is one.
-    pub(crate) turns: u32,
+    pub turns: u32,
 }
 
 /// A watch that the driver keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Watch {
+pub enum Watch {
     Predecessor(Op, Path, Name),
     Own(Op, Path, Name),
     /// The watch on the children of a path.
@@ -236,7 +236,7 @@ pub(crate) enum Watch {
 
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Connection {
+pub enum Connection {
     /// The client has reconnected to the same session. It sent the connect request at `since` or later, because the
     /// connection before was still up at `since`.
     Up {
@@ -249,7 +249,7 @@ pub(crate) enum Connection {
 
 /// What the machine handles: a call, an answer, a watch event, a change of the connection, or time.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub enum Event {
     Acquire {
         op: Op,
         spec: Arc<Spec>,
@@ -307,7 +307,7 @@ pub(crate) enum Event {
 
 /// A command to the driver. It carries out all commands, in sequence, before it handles another event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
+pub enum Action {
     Send(Ask),
     Unwatch(Watch),
     Wake(Op),
@@ -326,38 +326,38 @@ pub(crate) enum Action {
 
 /// Which of the requests that renew trust are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Renewing {
-    pub(crate) read: bool,
-    pub(crate) check: bool,
+pub struct Renewing {
+    pub read: bool,
+    pub check: bool,
 }
 
 /// The state of a session and of all its acquisitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Machine<T> {
+pub struct Machine<T> {
     /// The upper half of the guids of this session's nodes.
-    pub(crate) nonce: u64,
-    pub(crate) id: u64,
-    pub(crate) timeout: Untracked<u64>,
-    pub(crate) life: Life,
-    pub(crate) is_up: bool,
-    pub(crate) identity: Identity,
-    pub(crate) own_listing: OwnListing,
+    pub nonce: u64,
+    pub id: u64,
+    pub timeout: Untracked<u64>,
+    pub life: Life,
+    pub is_up: bool,
+    pub identity: Identity,
+    pub own_listing: OwnListing,
     /// The queue whose watch on our own node was retried last.
-    pub(crate) retried: Untracked<(Op, usize)>,
-    pub(crate) trust: T,
-    pub(crate) renewing: Renewing,
-    pub(crate) ops: BTreeMap<Op, Acquisition>,
-    pub(crate) paths: BTreeMap<Path, PathState>,
-    pub(crate) deletes: BTreeMap<OpNode, PendingDelete>,
+    pub retried: Untracked<(Op, usize)>,
+    pub trust: T,
+    pub renewing: Renewing,
+    pub ops: BTreeMap<Op, Acquisition>,
+    pub paths: BTreeMap<Path, PathState>,
+    pub deletes: BTreeMap<OpNode, PendingDelete>,
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
-    pub(crate) refused: BTreeSet<OpNode>,
-    pub(crate) timers: Timers,
-    pub(crate) out: Vec<Action>,
+    pub refused: BTreeSet<OpNode>,
+    pub timers: Timers,
+    pub out: Vec<Action>,
 }
 
 impl<T: Trust> Machine<T> {
     /// Creates the machine of a session that is connected. `timeout` is in microseconds.
-    pub(crate) fn new(session: u64, nonce: u64, timeout: u64, trust: T) -> Self {
+    pub fn new(session: u64, nonce: u64, timeout: u64, trust: T) -> Self {
         Self {
             nonce,
             id: session,
@@ -379,12 +379,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Creates the machine of a session that has never been connected.
-    pub(crate) fn unconnected(nonce: u64, trust: T) -> Self {
+    pub fn unconnected(nonce: u64, trust: T) -> Self {
         Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) }
     }
 
     /// Handles an event. The driver then carries out the [`actions`](Self::actions).
-    pub(crate) fn handle(&mut self, now: Moment, event: Event) {
+    pub fn handle(&mut self, now: Moment, event: Event) {
         match event {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
             Event::Take(op) => self.take(now, op),
@@ -466,18 +466,18 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Takes the actions that the driver has to carry out now.
-    pub(crate) fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
+    pub fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
         std::mem::take(&mut self.out).into_iter()
     }
 
     /// Returns an acquisition whose handle is alive, or its turn.
     #[must_use]
-    pub(crate) fn op(&self, op: Op) -> Option<&Acquisition> {
+    pub fn op(&self, op: Op) -> Option<&Acquisition> {
         self.ops.get(&op)
     }
 
     /// Returns all acquisitions whose handles are alive, and their turns.
-    pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
+    pub fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
         self.ops.iter().map(|(op, acquisition)| (*op, acquisition))
     }
 

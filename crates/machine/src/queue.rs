@@ -2,29 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use crate::machine::name::Order;
-use crate::machine::{
+use crate::name::Order;
+use crate::{
     Acquisition, Action, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Node, Nodes,
     Op, Outcome, Path, Phase, Shown, Trust, Untracked, Watch, is_turn, turn_of,
 };
 
 /// One of the queues of an acquisition, and its node there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Queue {
-    pub(crate) path: Path,
-    pub(crate) kind: Kind,
-    pub(crate) name: Option<Name>,
+pub struct Queue {
+    pub path: Path,
+    pub kind: Kind,
+    pub name: Option<Name>,
     /// The writer's node that this reader's node replaced in a downgrade. An older listing still shows the writer.
-    pub(crate) was: Option<Name>,
-    pub(crate) position: Position,
+    pub was: Option<Name>,
+    pub position: Position,
     /// How many contenders were ahead in the last listing, or how many permits were missing.
-    pub(crate) ahead: Untracked<u32>,
+    pub ahead: Untracked<u32>,
     /// The watch on our node in this queue.
-    pub(crate) own_watch: WatchState,
+    pub own_watch: WatchState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Position {
+pub enum Position {
     /// The position is not known. A listing is wanted or under way.
     Unknown,
     First,
@@ -45,7 +45,7 @@ pub(crate) enum Position {
 
 /// The state of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum WatchState {
+pub enum WatchState {
     #[default]
     Unset,
     Sending,
@@ -55,7 +55,7 @@ pub(crate) enum WatchState {
 }
 
 impl Queue {
-    pub(crate) fn new(path: Path, kind: Kind) -> Self {
+    pub fn new(path: Path, kind: Kind) -> Self {
         Self {
             path,
             kind,
@@ -68,25 +68,25 @@ impl Queue {
     }
 
     /// Returns whether the position is known, and no watch on a predecessor is still to be set.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         let asks =
             matches!(self.position, Position::Watching { watch: WatchState::Unset | WatchState::Sending, .. });
         self.position != Position::Unknown && !asks
     }
 
     /// Returns whether the number of our node in this queue is near the wrap.
-    pub(crate) fn is_near_wrap(&self) -> bool {
+    pub fn is_near_wrap(&self) -> bool {
         self.name.is_some_and(Name::is_near_wrap)
     }
 
     /// Returns whether a name is that of our node in this queue, or of the writer's node that it replaced.
-    pub(crate) fn is_named(&self, path: Path, name: Name) -> bool {
+    pub fn is_named(&self, path: Path, name: Name) -> bool {
         self.path == path && (self.name == Some(name) || self.was == Some(name))
     }
 }
 
 impl<T: Trust> Machine<T> {
-    pub(crate) fn queue(&mut self, op: Op, at: usize) -> Option<&mut Queue> {
+    pub fn queue(&mut self, op: Op, at: usize) -> Option<&mut Queue> {
         self.ops.get_mut(&op)?.queues.get_mut(at)
     }
 
@@ -102,7 +102,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Forgets a position, and requests a listing to find it again.
-    pub(crate) fn request_listing(&mut self, op: Op, at: usize) {
+    pub fn request_listing(&mut self, op: Op, at: usize) {
         self.move_to(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
         self.paths.entry(path).or_default().wanted.insert(op);
@@ -110,7 +110,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Finds the position of an acquisition in a listing.
-    pub(crate) fn find_position(
+    pub fn find_position(
         &mut self,
         now: Moment,
         op: Op,
@@ -190,7 +190,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles the listing of a `try`. With a contender ahead, ends it without a write. Otherwise sends the create.
-    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
+    pub fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(other_children);
         let is_alone = acquisition.spec.is_granted_by(Counted { others, turns: 0 });
@@ -216,7 +216,7 @@ impl<T: Trust> Machine<T> {
 
     /// Watches one predecessor, if none is watched. One is enough: when it is gone, the other queues are listed. If a
     /// watch is refused, the predecessor in another queue is watched.
-    pub(crate) fn watch_predecessor(&mut self, op: Op) {
+    pub fn watch_predecessor(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
             let is_watched =
@@ -254,7 +254,7 @@ impl<T: Trust> Machine<T> {
         })
     }
 
-    pub(crate) fn predecessor_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+    pub fn predecessor_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let id = self.id;
         let Some(queue) = self.queue_behind(op, path, name) else {
             if matches!(outcome, Outcome::Stat { .. }) {
@@ -287,7 +287,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn predecessor_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+    pub fn predecessor_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(queue) = self.queue_behind(op, path, name) else { return };
         let is_near_wrap = name.is_near_wrap() || queue.is_near_wrap();
         let Position::Watching { watch, is_only, .. } = &mut queue.position else { return };
@@ -318,7 +318,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Hands the lock over to a follower, because its predecessor is released: the delete is sent.
-    pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
+    pub fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self
             .ops
@@ -347,12 +347,12 @@ impl<T: Trust> Machine<T> {
         self.grant_or_confirm(now, op, is_fresh && is_one_listing);
     }
 
-    pub(crate) fn grant_or_confirm(&mut self, now: Moment, op: Op, is_fresh: bool) {
+    pub fn grant_or_confirm(&mut self, now: Moment, op: Op, is_fresh: bool) {
         if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
     /// Asks a quorum whether the nodes are there. A grant that is not taken yet is withdrawn meanwhile.
-    pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
+    pub fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         match &mut acquisition.phase {
             Phase::Confirming { is_first: before, .. } => *before &= is_first,
@@ -363,7 +363,7 @@ impl<T: Trust> Machine<T> {
         self.watch_local_head(op);
     }
 
-    pub(crate) fn send_confirmation(&mut self, now: Moment, op: Op) {
+    pub fn send_confirmation(&mut self, now: Moment, op: Op) {
         let is_up = self.is_up;
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.node == Node::There) else {
             return;
@@ -384,7 +384,7 @@ impl<T: Trust> Machine<T> {
 
     /// Handles the answer to a confirm. `is_stale`: as in `Event::Answer`. A slow answer is accepted, because the next
     /// may be as slow.
-    pub(crate) fn confirmed(
+    pub fn confirmed(
         &mut self,
         now: Moment,
         op: Op,
@@ -443,7 +443,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Changes the position in a queue. Removes what belongs to the old position: a watch, or an entry among followers.
-    pub(crate) fn move_to(&mut self, op: Op, at: usize, position: Position) {
+    pub fn move_to(&mut self, op: Op, at: usize, position: Position) {
         let Some(queue) = self.queue(op, at) else { return };
         let path = queue.path;
         match std::mem::replace(&mut queue.position, position) {
@@ -461,7 +461,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of an acquisition and of its followers, as far as these watches are needed now.
-    pub(crate) fn watch_local_head(&mut self, op: Op) {
+    pub fn watch_local_head(&mut self, op: Op) {
         // With several queues, wait for the last listing: otherwise each listing would go through all followers.
         let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.is_known()) else { return };
         let all: BTreeSet<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
@@ -479,7 +479,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of an acquisition, or those in the path `only`, where a watch is needed and not set.
-    pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
+    pub fn watch_own(&mut self, op: Op, only: Option<Path>) {
         let Some(acquisition) =
             self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There && self.is_up)
         else {
@@ -517,7 +517,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+    pub fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let is_taken = self.ops.get(&op).is_some_and(|acquisition| acquisition.is_taken);
         let Some(queue) = self.queue(op, at).filter(|queue| queue.own_watch == WatchState::Sending) else {
@@ -543,7 +543,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+    pub fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let Some(queue) = acquisition.queues.get_mut(at) else { return };
@@ -563,7 +563,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Requests listings for all followers, to find their new predecessors.
-    pub(crate) fn send_followers(&mut self, op: Op) {
+    pub fn send_followers(&mut self, op: Op) {
         let followers = self
             .ops
             .get_mut(&op)

@@ -1,6 +1,6 @@
 //! Downgrades a held write lock: a reader's node takes the writer's place in the queue, without a gap.
 
-use crate::machine::{
+use crate::{
     Acquisition, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Shown, Trust,
     Untracked, WatchState, op_node,
 };
@@ -8,7 +8,7 @@ use crate::machine::{
 /// The progress of a downgrade. All attempts use one name for the reader's node, so there is never a second reader, and
 /// a later attempt finds the node of an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Change {
+pub enum Change {
     #[default]
     None,
     /// The request is to be sent when there is a connection. `may_be_done`: an earlier attempt had an unknown outcome.
@@ -26,39 +26,39 @@ pub(crate) enum Change {
 
 /// A writer that becomes a reader.
 #[derive(Clone, Copy)]
-pub(crate) struct Replacement {
-    pub(crate) path: Path,
-    pub(crate) writer: Name,
+pub struct Replacement {
+    pub path: Path,
+    pub writer: Name,
     /// The guid of the reader's node.
-    pub(crate) guid: u128,
+    pub guid: u128,
 }
 
 impl Change {
     /// Returns whether an attempt may have been done, or may still be done.
     #[must_use]
-    pub(crate) fn is_open(self) -> bool {
+    pub fn is_open(self) -> bool {
         self.guid().is_some()
     }
 
-    pub(crate) fn guid(self) -> Option<u128> {
+    pub fn guid(self) -> Option<u128> {
         match self {
             Self::Wanted { guid, may_be_done: true } | Self::Sending { guid, .. } => Some(guid),
             Self::None | Self::Wanted { .. } | Self::Refused => None,
         }
     }
 
-    pub(crate) fn is_sending(self) -> bool {
+    pub fn is_sending(self) -> bool {
         matches!(self, Self::Sending { .. })
     }
 
     /// Returns whether an attempt had an unknown outcome.
-    pub(crate) fn is_lost(self) -> bool {
+    pub fn is_lost(self) -> bool {
         matches!(self, Self::Wanted { may_be_done: true, .. } | Self::Sending { may_be_done: true, .. })
     }
 }
 
 impl<T: Trust> Machine<T> {
-    pub(crate) fn downgrade(&mut self, op: Op) {
+    pub fn downgrade(&mut self, op: Op) {
         let holds = |acquisition: &Acquisition| {
             // A downgrade under way goes on, even if its call was dropped.
             let is_free = matches!(acquisition.change, Change::None | Change::Refused);
@@ -74,7 +74,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn resume_downgrade(&mut self, op: Op) {
+    pub fn resume_downgrade(&mut self, op: Op) {
         let is_up = self.is_up;
         let holds =
             |acquisition: &&mut Acquisition| acquisition.phase == Phase::Held && acquisition.node == Node::There;
@@ -89,7 +89,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn replaced(&mut self, now: Moment, op: Op, what: Replacement, outcome: &Outcome) {
+    pub fn replaced(&mut self, now: Moment, op: Op, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
         self.create_answered(path);
         let acquisition = self.ops.get_mut(&op);
@@ -151,7 +151,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Abandons the downgrade of a hold that ends. If a reader's node may have been created, a search deletes it.
-    pub(crate) fn give_up_downgrade(&mut self, now: Moment, op: Op) {
+    pub fn give_up_downgrade(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let is_lost = std::mem::take(&mut acquisition.change).is_lost();
         if let Some(path) = acquisition.queues.first().map(|queue| queue.path).filter(|_| is_lost) {

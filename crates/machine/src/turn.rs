@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::machine::{
+use crate::{
     Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Queue, Spec, TURN, Timer, Trust, caller_of,
     is_turn, turn_of,
 };
 
 impl<T: Trust> Machine<T> {
     /// Makes a caller wait for its turn, because other contenders may have permits.
-    pub(crate) fn take_turn(&mut self, now: Moment, op: Op) {
+    pub fn take_turn(&mut self, now: Moment, op: Op) {
         self.leave(now, op, false);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let Admission::Permits { limit, turn: Some(path) } = acquisition.spec.admission else { return };
@@ -35,17 +35,17 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns how many contenders are ahead of a caller, or how many permits are missing.
-    pub(crate) fn ahead(&self, op: Op) -> usize {
+    pub fn ahead(&self, op: Op) -> usize {
         self.waiting(op).map(Acquisition::ahead).unwrap_or_default()
     }
 
     /// Returns whether the position of a caller is known, and no watch on a predecessor is still to be set.
-    pub(crate) fn is_settled(&self, op: Op) -> bool {
+    pub fn is_settled(&self, op: Op) -> bool {
         self.waiting(op).is_some_and(|acquisition| acquisition.queues.iter().all(Queue::is_settled))
     }
 
     /// Handles a listing that shows how many turns are ahead of this one.
-    pub(crate) fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
+    pub fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
         let op = caller_of(turn);
         if ahead == 0 {
             return;
@@ -60,7 +60,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn turn_is_late(&mut self, now: Moment, op: Op) {
+    pub fn turn_is_late(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Turning) {
             self.finish(now, op, End::Contended);
         }
@@ -68,7 +68,7 @@ impl<T: Trust> Machine<T> {
 
     /// Continues after a grant. A caller with the turn creates its permits. A caller with its permits gives up the
     /// turn.
-    pub(crate) fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
+    pub fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
         if !is_turn(op) {
             return self.give_turn_up(now, op);
         }
@@ -81,7 +81,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends a caller that loses its turn without permits, and the turn of a caller that ends.
-    pub(crate) fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
+    pub fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
         let caller = caller_of(op);
         match self.phase(caller) {
             Some(phase) if is_turn(op) && phase.is_queuing() => self.finish(now, caller, end),
@@ -94,18 +94,18 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn has_turn(&self, op: Op) -> bool {
+    pub fn has_turn(&self, op: Op) -> bool {
         self.ops.contains_key(&turn_of(op))
     }
 
-    pub(crate) fn give_turn_up(&mut self, now: Moment, op: Op) {
+    pub fn give_turn_up(&mut self, now: Moment, op: Op) {
         if !is_turn(op) && self.has_turn(op) {
             self.abandon(now, turn_of(op));
         }
     }
 
     /// Drops all turns, because they end with the session. Callers begin again in the next session.
-    pub(crate) fn forget_turns(&mut self) {
+    pub fn forget_turns(&mut self) {
         drop(self.ops.split_off(&TURN));
         self.ops.values_mut().for_each(|acquisition| acquisition.in_turn = None);
     }

@@ -1,8 +1,8 @@
 //! A unit test for each rule whose removal breaks no case of `verify/explore`, and few or no histories.
 //! `verify/explore/rules` leaves out one rule at a time.
 
-use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
-use crate::machine::{
+use crate::tests::{NOW, Session, T, WRITER, created, owned};
+use crate::{
     Action, Admission, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Life, Loss, Name,
     Op, Outcome, Phase, Position, Timer, Trust, Watch, WatchState, turn_of,
 };
