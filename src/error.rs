@@ -246,30 +246,3 @@ impl Error {
         }
     }
 }
-
-impl Loss {
-    /// A word, for labels.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::TrustEnded => "trust_ended",
-            Self::Deleted => "deleted",
-            Self::Closed => "closed",
-            Self::MaxHold => "max_hold",
-        }
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "session has expired",
-            Self::TrustEnded => "no answer came in time to prove that the session lives",
-            Self::Deleted => "node was deleted",
-            Self::Closed => "session was closed",
-            Self::MaxHold => "hold reached its time limit",
-        })
-    }
-}
-
-impl std::error::Error for Loss {}

@@ -53,40 +53,6 @@ pub struct Hold {
     session: Session,
 }
 
-impl HoldState {
-    /// Whether the hold is over: released or lost.
-    #[must_use]
-    pub fn has_ended(self) -> bool {
-        matches!(self, Self::Lost(_) | Self::Released)
-    }
-
-    /// Returns this state if the hold has ended.
-    pub(crate) fn end(self) -> Option<Self> {
-        self.has_ended().then_some(self)
-    }
-
-    pub(crate) fn loss(self) -> Option<Loss> {
-        match self {
-            Self::Lost(loss) => Some(loss),
-            Self::Held | Self::Suspended | Self::Released => None,
-        }
-    }
-}
-
-impl fmt::Display for HoldState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Held => f.write_str("held"),
-            Self::Suspended => f.write_str("suspended"),
-            Self::Lost(loss) => write!(f, "lost: {loss}"),
-            Self::Released => f.write_str("released"),
-        }
-    }
-}
-
-/// The error of work that is cut off at the end of its hold.
-impl std::error::Error for HoldState {}
-
 impl Hold {
     /// Turns a grant into a hold of the lock at `path`. Also returns the state of the session: open, draining or closing,
     /// for example.

@@ -95,13 +95,6 @@ pub(crate) struct State {
     pub(super) deferred: Deferred,
 }
 
-/// The machine before the first ZooKeeper session.
-impl Default for Machine<Ledger> {
-    fn default() -> Self {
-        Self::unconnected(nonce(), Ledger::new(0, None, Moment(0)))
-    }
-}
-
 impl State {
     /// Writes an event to the journal. Does nothing while no subscriber wants the journal.
     pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {

@@ -163,7 +163,7 @@ impl HoldCore {
         let ended = || match self.state() {
             HoldState::Released => resigned(),
             HoldState::Lost(loss) => loss.into(),
-            HoldState::Held | HoldState::Suspended => Loss::Expired.into(),
+            _ => Loss::Expired.into(),
         };
         let (node, czxid, zk) = {
             let state = self.driver.lock();

@@ -6,19 +6,11 @@
 //! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative numbers
 //!    in an order of their own. Near the wrap the `czxid` decides, which is the order of creation.
 
-use std::fmt;
-
-use crate::machine::{ContenderKind, Kind, is_near_wrap};
+use crate::machine::{Kind, is_near_wrap};
 
 /// The children of a semaphore's path: the queue of turns, and the permits.
 pub(crate) const TURNS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
-
-impl fmt::Display for ContenderKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
 
 /// All known separators: Curator's, which we use, and kazoo's. ZooKeeper's own recipe has none.
 const SEPARATORS: [(&str, Kind); 7] = [
@@ -30,27 +22,6 @@ const SEPARATORS: [(&str, Kind); 7] = [
     ("-lease-", Kind::Lease),
     ("-latch-", Kind::Latch),
 ];
-
-impl Kind {
-    pub(crate) fn as_str(self) -> &'static str {
-        self.texts().0
-    }
-
-    /// Returns the separator between the guid and the number in the names that we create.
-    pub(crate) fn separator(self) -> &'static str {
-        self.texts().1
-    }
-
-    fn texts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Lock => ("lock", "-lock-"),
-            Self::Read => ("reader", "-__READ__"),
-            Self::Write => ("writer", "-__WRIT__"),
-            Self::Lease => ("permit", "-lease-"),
-            Self::Latch => ("candidate", "-latch-"),
-        }
-    }
-}
 
 /// The parsed name of a contender's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

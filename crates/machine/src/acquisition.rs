@@ -1,5 +1,6 @@
 //! An acquisition, from its call until its handle is dropped: its nodes, its phases and its end.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{
@@ -160,9 +161,38 @@ pub enum Loss {
     MaxHold,
 }
 
+impl Loss {
+    /// A word, for labels.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TrustEnded => "trust_ended",
+            Self::Deleted => "deleted",
+            Self::Closed => "closed",
+            Self::MaxHold => "max_hold",
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "session has expired",
+            Self::TrustEnded => "no answer came in time to prove that the session lives",
+            Self::Deleted => "node was deleted",
+            Self::Closed => "session was closed",
+            Self::MaxHold => "hold reached its time limit",
+        })
+    }
+}
+
+impl std::error::Error for Loss {}
+
 /// After so many lost creates in a row, the create itself may be what makes the server close the connection. Then the next one
 /// mostly comes a while after the reconnect, so that the other requests of the session are answered.
-pub const LOST_CREATES: u8 = 2;
+pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {
     fn new(spec: &Arc<Spec>) -> Self {

@@ -1,5 +1,7 @@
 //! A hold: its state, its release, and the renewal of the trust that it needs.
 
+use std::fmt;
+
 use crate::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
 
 /// The state of a hold.
@@ -16,6 +18,44 @@ pub enum HoldState {
     /// The lock was released, or its guard was dropped. Only a `HoldMonitor` shows this.
     Released,
 }
+
+impl HoldState {
+    /// Whether the hold is over: released or lost.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Released)
+    }
+
+    /// Returns this state if the hold has ended.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn end(self) -> Option<Self> {
+        self.has_ended().then_some(self)
+    }
+
+    /// Returns why the hold was lost, if it was.
+    #[must_use]
+    pub fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Lost(loss) => Some(loss),
+            Self::Held | Self::Suspended | Self::Released => None,
+        }
+    }
+}
+
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Lost(loss) => write!(f, "lost: {loss}"),
+            Self::Released => f.write_str("released"),
+        }
+    }
+}
+
+/// The error of work that is cut off at the end of its hold.
+impl std::error::Error for HoldState {}
 
 impl<T: Trust> Machine<T> {
     /// Computes the state of an acquisition's hold. `None` if the acquisition was not granted.

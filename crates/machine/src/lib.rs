@@ -355,6 +355,13 @@ pub struct Machine<T> {
     pub out: Vec<Action>,
 }
 
+/// The machine before the first ZooKeeper session.
+impl Default for Machine<Ledger> {
+    fn default() -> Self {
+        Self::unconnected(0, Ledger::new(0, None, Moment(0)))
+    }
+}
+
 impl<T: Trust> Machine<T> {
     /// Creates the machine of a session that is connected. `timeout` is in microseconds.
     pub fn new(session: u64, nonce: u64, timeout: u64, trust: T) -> Self {

@@ -14,7 +14,7 @@ use crate::{
 const SECOND_SEARCH: u64 = 1_000_000;
 
 /// Microseconds before a lost request is sent again, if the connection is still up.
-pub const PAUSE: u64 = 20_000;
+pub(crate) const PAUSE: u64 = 20_000;
 
 /// What a session knows of a lock path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

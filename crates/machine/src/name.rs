@@ -26,7 +26,37 @@ pub enum ContenderKind {
 
 pub type Kind = ContenderKind;
 
+impl fmt::Display for ContenderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl Kind {
+    /// The word for it, as in `Display`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Returns the separator between the guid and the number in the names that we create.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn separator(self) -> &'static str {
+        self.texts().1
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Lock => ("lock", "-lock-"),
+            Self::Read => ("reader", "-__READ__"),
+            Self::Write => ("writer", "-__WRIT__"),
+            Self::Lease => ("permit", "-lease-"),
+            Self::Latch => ("candidate", "-latch-"),
+        }
+    }
+
     /// Returns whether a contender of this kind waits for an older contender of kind `older`.
     #[must_use]
     pub fn waits_for(self, older: Self) -> bool {
@@ -80,7 +110,7 @@ impl fmt::Debug for Name {
 
 /// Compares sequence numbers by serial arithmetic, because the counter wraps around.
 #[must_use]
-pub fn precedes(one: i32, other: i32) -> Ordering {
+pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
     0.cmp(&other.wrapping_sub(one))
 }
 

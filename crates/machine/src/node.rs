@@ -124,15 +124,7 @@ impl<T: Trust> Machine<T> {
         self.deletes.keys().chain(&self.refused).map(|(_, path, name)| (*path, *name))
     }
 
-    pub fn created(
-        &mut self,
-        now: Moment,
-        op: Op,
-        spec: &Spec,
-        guid: u128,
-        is_fresh: bool,
-        outcome: Outcome,
-    ) {
+    pub fn created(&mut self, now: Moment, op: Op, spec: &Spec, guid: u128, is_fresh: bool, outcome: Outcome) {
         let granted = match &outcome {
             Outcome::Created { counted: Some(counted), .. } => Some(spec.is_granted_by(*counted)),
             _ => None,

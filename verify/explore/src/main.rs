@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::client::User;
 use crate::explore::{Case, Found, explore, permits, together, trying, trying_permits, user};
-use zookeeper_machine::{self as machine, Kind};
 use crate::world::Budget;
+use zookeeper_machine::{self as machine, Kind};
 
 const USAGE: &str = "\
 usage: explore cases [quick | WORD] [show]     explores the cases whose names contain the word, or the quick ones

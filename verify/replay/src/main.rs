@@ -14,8 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use zookeeper_machine as machine;
 use crate::servers::Servers;
+use zookeeper_machine as machine;
 
 const USAGE: &str = "usage: replay FOLDER    plays the journals that `chaos --journal FOLDER` has written";
 
