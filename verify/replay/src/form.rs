@@ -42,6 +42,7 @@ fn separator(kind: Kind) -> &'static str {
         Kind::Write => "-__WRIT__",
         Kind::Lease => "-lease-",
         Kind::Latch => "-latch-",
+        kind => unreachable!("{kind:?} has a name of its own"),
     }
 }
 
