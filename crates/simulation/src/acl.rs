@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha1::{Digest, Sha1};
 
-use crate::message::Code;
+use crate::code::Code;
 
 pub(crate) const READ: i32 = 1;
 pub(crate) const WRITE: i32 = 2;

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::acl::{self, Identity};
-use crate::message::{Code, Connect, Connected, Event, Message, Reply, Request, Write};
+use crate::code::Code;
+use crate::message::{Connect, Connected, Event, Message, Reply, Request, Write};
 use crate::multi;
-use crate::session::{Sessions, password};
+use crate::session::{ConnectionId, Sessions, password};
 use crate::tree::{Change, Node, Stat, Tree, length};
 use crate::watch::{NO_ZXID, Watches};
 use crate::write::Draft;
-
-/// A connection of a client to a server. The caller chooses the numbers, and uses none twice.
-pub type ConnectionId = u64;
 
 /// Whose answers the servers give, where versions of ZooKeeper differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,9 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::acl::{Acl, Identity};
-use crate::ensemble::{Config, ConnectionId, Ensemble, Output};
+use crate::code::Code;
+use crate::ensemble::{Config, Ensemble, Output};
 use crate::host::{Connection, Host, OwnThread};
-use crate::message::{Code, Connect, Message, Request, Write};
+use crate::message::{Connect, Message, Request, Write};
+use crate::session::ConnectionId;
 use crate::wire;
 
 /// The longest frame that servers read, as they are configured when nobody configures it.

@@ -4,6 +4,7 @@
 //! argument. [`Server`] puts it behind TCP ports of 127.0.0.1 and speaks the wire protocol, so any client connects to it.
 
 mod acl;
+mod code;
 mod ensemble;
 mod front;
 mod host;
@@ -18,10 +19,10 @@ mod wire;
 mod write;
 
 pub use acl::{Acl, Identity};
-pub use ensemble::{Config, ConnectionId, Ensemble, Output, Version};
+pub use code::Code;
+pub use ensemble::{Config, Ensemble, Output, Version};
 pub use front::{Link, Server};
 pub use host::{Connection, Host, OwnThread};
-pub use message::{
-    Code, Connect, Connected, Event, EventKind, Message, Reply, Request, SetWatches, Watcher, Write,
-};
+pub use message::{Connect, Connected, Event, EventKind, Message, Reply, Request, SetWatches, Watcher, Write};
+pub use session::ConnectionId;
 pub use tree::Stat;

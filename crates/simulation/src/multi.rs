@@ -1,6 +1,7 @@
 //! Several writes as one transaction: all, or none.
 
-use crate::message::{Code, Reply, Write};
+use crate::code::Code;
+use crate::message::{Reply, Write};
 use crate::tree::{Change, Stat};
 use crate::write::Draft;
 

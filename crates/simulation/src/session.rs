@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 
-use crate::ensemble::ConnectionId;
+/// A connection of a client to a server. The caller chooses the numbers, and uses none twice.
+pub type ConnectionId = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Session {

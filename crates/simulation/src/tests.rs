@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::message::{Code, Connect, Event, EventKind, Message, Reply, Request, SetWatches, Write};
+use crate::code::Code;
+use crate::message::{Connect, Event, EventKind, Message, Reply, Request, SetWatches, Write};
 use crate::{Acl, Config, ConnectionId, Ensemble, Identity, Output, Stat, Version};
 
 const TIMEOUT: Duration = Duration::from_secs(10);

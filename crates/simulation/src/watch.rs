@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ensemble::ConnectionId;
 use crate::message::{Event, EventKind, SetWatches, Watcher};
+use crate::session::ConnectionId;
 use crate::tree::{Change, Tree, split};
 
 /// That of events for which servers name no transaction.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::acl::{Acl, Identity};
-use crate::message::{Code, Connect, Event, Message, Reply, Request, SetWatches, Watcher, Write};
+use crate::code::Code;
+use crate::message::{Connect, Event, Message, Reply, Request, SetWatches, Watcher, Write};
 use crate::tree::{Stat, length};
 
 /// The number of answers that are events.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::acl::{self, Acls, Identity};
-use crate::message::{Code, Write};
+use crate::code::Code;
+use crate::message::Write;
 use crate::tree::{CONTAINER, Change, Tree, length, split};
 
 /// The flags of creates.

@@ -11,7 +11,7 @@ use crate::exit::{Failure, NO, USAGE};
 use crate::list::table;
 use crate::messages::report;
 use crate::queue::{Entry, Queue, plain};
-use crate::screen;
+use crate::size;
 
 #[derive(Clone, Copy)]
 enum Change {
@@ -38,7 +38,7 @@ async fn change(connection: &Connection, target: &Target, change: Change, asks: 
     let entry = queue.find(&target.path, &target.node)?;
     let connections = Connections::look(connection, &session, std::slice::from_ref(entry)).await?;
     let mut out = io::stdout();
-    out.write_all(table(std::slice::from_ref(entry), &connections, screen::columns()).as_bytes())?;
+    out.write_all(table(std::slice::from_ref(entry), &connections, size::columns()).as_bytes())?;
     if entry.is_of_no_session() && matches!(change, Change::Revoke) {
         report(
             "nobody was asked: the node belongs to no session (0x0), so no client hears a request; `zklock break` removes it",

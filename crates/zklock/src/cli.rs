@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use zookeeper_recipes::FencingToken;
 
 use crate::cli::values::{chroot, lock_path, parent, session, session_ms, shard, time, truth, weight};
-use crate::doctor::ids;
+use crate::doctor::ids::IDS;
 use crate::exit;
 use crate::queue::plain;
 
@@ -526,7 +526,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<FencingToken>,
     /// Leaves out the findings with this id. It may be given several times.
-    #[arg(long, value_name = "ID", hide_possible_values = true, value_parser = PossibleValuesParser::new(ids()))]
+    #[arg(long, value_name = "ID", hide_possible_values = true, value_parser = PossibleValuesParser::new(IDS))]
     pub(crate) ignore: Vec<String>,
     /// Prints an object of JSON; docs/zklock.md has its form.
     #[arg(long)]

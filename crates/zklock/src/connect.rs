@@ -1,8 +1,7 @@
 //! Owns the way to a session: hosts, session timeout, TLS and credentials.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,9 +14,12 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, Options, Servers, Session};
 
 use crate::cli::{Connection, DIGEST};
-use crate::doctor::knock;
+use crate::doctor::reason::knock;
 use crate::exit::{Failure, NO_SERVER, USAGE};
-use crate::line::address;
+use crate::files::read;
+#[cfg(feature = "tls")]
+use crate::files::unusable;
+use crate::port::address;
 
 /// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
@@ -225,16 +227,6 @@ fn tls(connection: &Connection) -> Result<Option<TlsOptions>, Failure> {
 fn pair<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str), Failure> {
     let halves = text.split_once(':').filter(|(before, after)| !before.is_empty() && !after.is_empty());
     halves.ok_or_else(|| Failure::new(USAGE, form))
-}
-
-pub(crate) fn read(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file)
-        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", file.display())))
-}
-
-#[cfg(feature = "tls")]
-pub(crate) fn unusable(file: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::new(USAGE, format!("cannot use {}: {error}", file.display()))
 }
 
 #[cfg(test)]

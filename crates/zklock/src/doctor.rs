@@ -2,7 +2,8 @@
 
 mod findings;
 mod host;
-mod reason;
+pub(crate) mod ids;
+pub(crate) mod reason;
 mod report;
 mod words;
 
@@ -15,13 +16,11 @@ use zookeeper_recipes::{Error, Mutex, MutexGuard, Options, Session};
 
 use crate::cli::Doctor;
 use crate::connect::{close, connect_to, has_identity, hosts, split};
-pub(crate) use crate::doctor::findings::ids;
 use crate::doctor::findings::{
     Finding, Level, elsewhere_than, of_hosts, of_local_sessions, of_path, of_strangers, of_tokens,
 };
 use crate::doctor::host::Host;
 use crate::doctor::reason::Reason;
-pub(crate) use crate::doctor::reason::knock;
 use crate::doctor::report::{Looked, Report, Trial};
 use crate::exit::{Failure, LOCAL_SESSION, NO, NO_SERVER};
 use crate::kazoo;

@@ -13,7 +13,7 @@ use crate::json;
 use crate::kazoo;
 use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, is_sequential, plain, span, utc};
-use crate::screen;
+use crate::size;
 
 /// The longest identifier in a table.
 const IDENTIFIER: usize = 40;
@@ -54,7 +54,7 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     } else if entries.is_empty() {
         report(format_args!("nobody holds or waits for {}", list.path));
     } else {
-        out.write_all(table(entries, &connections, screen::columns()).as_bytes())?;
+        out.write_all(table(entries, &connections, size::columns()).as_bytes())?;
         if !connections.are_shown {
             report(
                 "addresses, and when a client was last heard, are unknown: no server shows its connections; allow \

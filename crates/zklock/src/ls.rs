@@ -16,7 +16,7 @@ use crate::json;
 use crate::list::aligned;
 use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, is_sequential, plain, span};
-use crate::screen;
+use crate::size;
 
 /// How many nodes are looked at at once.
 const BURST: usize = 32;
@@ -81,7 +81,7 @@ pub(crate) async fn ls(given: &Ls) -> Result<u8, Failure> {
         report(format_args!("nobody holds or waits for a lock{found} below {}", given.parent));
     } else {
         let rows = iter::once(COLUMNS.map(str::to_owned)).chain(locks.iter().map(Lock::row));
-        out.write_all(aligned(&rows.collect::<Vec<_>>(), &[], &LEFT_OUT, screen::columns()).as_bytes())?;
+        out.write_all(aligned(&rows.collect::<Vec<_>>(), &[], &LEFT_OUT, size::columns()).as_bytes())?;
     }
     out.flush()?;
     locks.iter().flat_map(|lock| &lock.entries).filter_map(Entry::of_no_session).for_each(report);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::screen;
+use crate::size;
 
 /// How long the end waits for what is still to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ fn write(messages: Receiver<Message>) {
 
 /// A row that is too long would be broken in two, and one of them would stay.
 fn on_one_row(status: &str) -> String {
-    let columns = screen::size(io::stderr()).map_or(usize::MAX, |(_, columns)| columns - 1);
+    let columns = size::size(io::stderr()).map_or(usize::MAX, |(_, columns)| columns - 1);
     format!("zklock: {status}").chars().take(columns).collect()
 }
 

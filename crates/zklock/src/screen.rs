@@ -1,27 +1,15 @@
-//! Owns the screen: its size, when it is to be drawn again, and the keys that are read meanwhile.
+//! Owns the screen: when it is to be drawn again, and the keys that are read meanwhile.
 
 use std::io;
-use std::os::fd::AsFd;
 
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr,
 };
 use tokio::signal::unix;
 
 use crate::exit::Failure;
 use crate::signals::catch;
-
-/// The rows and columns of a stream that is a terminal.
-pub(crate) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
-    let size = tcgetwinsize(stream).ok()?;
-    (size.ws_row > 0 && size.ws_col > 0).then(|| (size.ws_row.into(), size.ws_col.into()))
-}
-
-/// The columns of standard output; `None` if it is no terminal.
-pub(crate) fn columns() -> Option<usize> {
-    size(io::stdout()).map(|(_, columns)| columns)
-}
 
 /// The times at which what was drawn is not there any more: the terminal has another size, or we were stopped.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use crate::json;
 use crate::list::aligned;
 use crate::messages::{count, report};
 use crate::queue::{plain, span, utc};
-use crate::screen;
 use crate::shards::group::{Group, Member, Shard, State};
+use crate::size;
 
 /// The longest name in a table.
 const NAME: usize = 40;
@@ -57,7 +57,7 @@ pub(crate) async fn shards(given: &Shards) -> Result<u8, Failure> {
 
 fn print<const N: usize>(out: &mut impl Write, columns: [&str; N], rows: Vec<[String; N]>) -> io::Result<()> {
     let rows: Vec<_> = iter::once(columns.map(str::to_owned)).chain(rows).collect();
-    out.write_all(aligned(&rows, &[], &LEFT_OUT, screen::columns()).as_bytes())
+    out.write_all(aligned(&rows, &[], &LEFT_OUT, size::columns()).as_bytes())
 }
 
 fn of_member(member: &Member) -> [String; 6] {

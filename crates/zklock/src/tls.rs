@@ -11,9 +11,9 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned};
 
 use crate::cli::Connection;
-use crate::connect::{read, unusable};
 use crate::exit::Failure;
-use crate::line::{MOST, Silence};
+use crate::files::{read, unusable};
+use crate::port::{MOST, Silence};
 
 const UNTRUSTED: &str = "has a TLS certificate of an authority that is not trusted here: check the CA file";
 const NO_TLS: &str = "does not speak TLS on this port: use its secureClientPort, or leave out tcp+tls://";

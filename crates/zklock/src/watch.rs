@@ -16,8 +16,9 @@ use crate::input;
 use crate::list::{state, table};
 use crate::messages::report;
 use crate::queue::{Entry, Queue, plain, utc};
-use crate::screen::{self, Keys, Redraws};
+use crate::screen::{Keys, Redraws};
 use crate::signals::{Signals, catch};
+use crate::size;
 
 /// The key that ends it.
 const QUIT: u8 = b'q';
@@ -75,7 +76,7 @@ async fn show(watch: &Watch) -> Result<u8, Failure> {
 
 /// The whole table, from the upper left corner; what does not fit is counted.
 fn drawing(path: &str, queue: &Queue) -> String {
-    let (rows, columns) = screen::size(io::stdout()).unwrap_or((24, 80));
+    let (rows, columns) = size::size(io::stdout()).unwrap_or((24, 80));
     let entries = queue.entries();
     let waiting = entries.iter().filter(|entry| entry.position > 0).count();
     let now = utc(SystemTime::now());

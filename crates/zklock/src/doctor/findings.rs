@@ -7,61 +7,17 @@ use std::time::Duration;
 use zookeeper_recipes::FencingToken;
 
 use crate::doctor::host::{Host, Seen};
+use crate::doctor::ids::IDS;
 use crate::doctor::reason::Reason;
 use crate::exit::NO_LOCK_IN_A_LOCAL_SESSION;
 
 /// The newest version of each branch that got fixes when this was built, in November 2026. Branches before the first got none any more.
 const NEWEST: [(u32, u32, u32); 2] = [(3, 8, 8), (3, 9, 7)];
 
-/// The ids of findings. They stay the same from version to version: scripts ignore findings by them.
-const IDS: [&str; 36] = [
-    "different-limits",
-    "different-versions",
-    "even-servers",
-    "force-sync",
-    "http",
-    "kazoo",
-    "local-sessions",
-    "lock-busy",
-    "lock-failed",
-    "lock-lost",
-    "long-queue",
-    "missing-hosts",
-    "no-answer",
-    "no-containers",
-    "no-majority",
-    "no-session",
-    "not-serving",
-    "old-version",
-    "one-server",
-    "other-ensemble",
-    "out-of-step",
-    "path-denied",
-    "path-open",
-    "refused",
-    "separate-servers",
-    "session-lengthened",
-    "session-shortened",
-    "short-session",
-    "silent",
-    "silent-leader",
-    "slow-writes",
-    "tls",
-    "tokens-fell",
-    "unauthenticated",
-    "unchecked",
-    "unknown-name",
-];
-
-/// All ids.
-pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
-    IDS.into_iter()
-}
-
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// One of [`ids`].
+    /// One of [`IDS`].
     pub(crate) id: &'static str,
     pub(crate) level: Level,
     /// The hosts that show it. Empty if it is about the path, or the servers together.
@@ -96,7 +52,7 @@ impl Finding {
     }
 
     fn new(id: &'static str, level: Level, text: String) -> Self {
-        debug_assert!(ids().any(|known| known == id), "{id} is in no list of ids");
+        debug_assert!(IDS.contains(&id), "{id} is in no list of ids");
         Self { id, level, hosts: Vec::new(), text }
     }
 
@@ -422,8 +378,7 @@ mod tests {
 
     #[test]
     fn ids_are_distinct() {
-        let all: Vec<_> = ids().collect();
-        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        assert_eq!(BTreeSet::from(IDS).len(), IDS.len());
     }
 
     #[test]

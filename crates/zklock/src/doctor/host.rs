@@ -12,7 +12,8 @@ use crate::connect::servers;
 use crate::doctor::reason::{Reason, foreign, knock};
 use crate::doctor::words::Words;
 use crate::exit::Failure;
-use crate::line::{Line, Silence};
+use crate::line::Line;
+use crate::port::Silence;
 
 /// How often something is measured, if that takes no longer than [`WHILE`].
 const TIMES: usize = 100;

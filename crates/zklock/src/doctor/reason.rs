@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::line::answer;
+use crate::port::answer;
 
 /// Types of messages of TLS.
 const ALERT: u8 = 0x15;

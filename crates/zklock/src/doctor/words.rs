@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::line::{Line, Silence};
+use crate::line::Line;
+use crate::port::Silence;
 
 /// The answer of a server that has no majority of its ensemble.
 const IDLE: &str = "not currently serving requests";
