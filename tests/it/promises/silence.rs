@@ -1,7 +1,7 @@
 //! How long a hold survives without an answer from the servers, and how soon its trust is back.
 //!
-//! `TRUST_CUTS=60 zk-docker/run cargo test --test it silence:: -- --nocapture --test-threads 1` prints the tables of
-//! `docs/operating.md`. By default a few cuts show that nothing is lost.
+//! `TRUST_CUTS=60 zk-docker/run cargo test --test it silence:: -- --nocapture --test-threads 1` prints how many locks
+//! were lost. By default a few cuts show that none is.
 
 #[cfg(not(virtual_time))]
 mod election;

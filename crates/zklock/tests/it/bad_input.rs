@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::support::{World, code, stderr, zklock};
 
-/// The arguments, and a part of the reason. The table of README.md has the same rows.
+/// The arguments, and a part of the reason.
 const USAGE: &[(&[&str], &str)] = &[
     (&["run", "/a"], "required arguments were not provided"),
     (&["run", "a", "--", "true"], "is relative; it should begin with /"),
