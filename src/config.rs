@@ -33,6 +33,7 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
 /// | `token_epoch` | `ZK_TOKEN_EPOCH` | the [epoch](Options::with_token_epoch) of fencing tokens, from 0 to 255; 0 by default |
+/// | `unique_name` | `ZK_UNIQUE_NAME` | the name that [one process at a time](Servers::with_unique_name) has; none by default |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
@@ -80,6 +81,7 @@ struct Settings {
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
     identifier: Option<String>,
+    unique_name: Option<String>,
     token_epoch: Option<u8>,
 }
 
@@ -298,10 +300,15 @@ impl From<&Config> for Servers {
     fn from(config: &Config) -> Self {
         let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
         let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
+        let name = config.settings.unique_name.clone();
         let config = config.clone();
         let first = config.servers();
         let servers = Self::from_fn(move || ready(config.servers().map_err(Error::into)));
-        servers.configured(first, options, chroot_acls)
+        let servers = servers.configured(first, options, chroot_acls);
+        match name {
+            Some(name) => servers.with_unique_name(&name),
+            None => servers,
+        }
     }
 }
 
@@ -346,6 +353,7 @@ impl Settings {
                 self.token_epoch = Some(number.map_err(|_| wrong())?);
             }
             "IDENTIFIER" => self.identifier = Some(text()?),
+            "UNIQUE_NAME" => self.unique_name = Some(text()?),
             _ => return Ok(false),
         }
         Ok(true)

@@ -8,6 +8,7 @@ pub(crate) mod servers;
 pub(crate) mod state_changes;
 mod states;
 pub(crate) mod times;
+mod unique_name;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,6 +29,8 @@ use crate::telemetry;
 
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
+
+use self::unique_name::UniqueName;
 
 pub(crate) use self::hosts::{has_chroot, normalize};
 pub(crate) use self::requests::{Interrupt, Zk, event, fired, found, read_all};
@@ -68,6 +71,7 @@ struct Inner {
     runtime: Handle,
     /// The highest czxid among the nodes of granted locks.
     newest_grant: AtomicI64,
+    _name: Option<UniqueName>,
     /// The paths of the nodes that memberships of this session create.
     names: watch::Sender<BTreeSet<String>>,
 }
@@ -106,8 +110,9 @@ impl Session {
     /// ```
     pub async fn connect(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
+        let name = servers.unique_name()?;
         let (client, created) = servers.connect_first().await?;
-        Ok(Self::begin(servers, Some((client, created))))
+        Ok(Self::begin(servers, name, Some((client, created))))
     }
 
     /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
@@ -142,15 +147,16 @@ impl Session {
     pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
         need_runtime()?;
-        Ok(Self::begin(servers, None))
+        let name = servers.unique_name()?;
+        Ok(Self::begin(servers, name, None))
     }
 
     /// Starts the session's task on the current runtime, which must be the client's. `connected`: the client, and a time
     /// before its session was created.
-    fn begin(servers: Arc<Servers>, connected: Option<(Client, Moment)>) -> Self {
+    fn begin(servers: Arc<Servers>, name: Option<UniqueName>, connected: Option<(Client, Moment)>) -> Self {
         telemetry::session_begins();
         let options = servers.lock_options.clone();
-        let core = Core::new();
+        let core = Core::new(name.as_ref().map(UniqueName::hash));
         if let Some((client, created)) = connected {
             core.renew(&mut core.lock(), client, created);
         }
@@ -162,6 +168,7 @@ impl Session {
                 core,
                 runtime: Handle::current(),
                 newest_grant: AtomicI64::new(0),
+                _name: name,
                 names: watch::Sender::default(),
             }),
             options,

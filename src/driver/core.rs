@@ -24,11 +24,14 @@ use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
 use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::state::{LONGER_NAME, State, nonce};
+use crate::driver::state::{LONGER_NAME, State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
-use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of};
+use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of, named_nonce};
 use crate::session::state_changes::StateChanges;
+
+const NAME_IS_TAKEN: &str =
+    "another process has its unique name, and has taken a lock of it over; stop one of them";
 
 /// The core of a session: its state under one lock, and what its tasks share.
 pub(crate) struct Core {
@@ -37,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) reports: Arc<Reports>,
     /// Wakes subscribers to look at the state again, for example after a change of the connection or of the session's life.
     pub(crate) changes: watch::Sender<()>,
+    /// The hash of the unique name, if there is one.
+    name: Option<u64>,
     /// How many times the state was locked.
     #[cfg(test)]
     pub(super) locks: std::sync::atomic::AtomicUsize,
@@ -79,16 +84,20 @@ impl Drop for StateGuard<'_> {
 
 impl Core {
     /// Creates a session that is not connected yet.
-    pub(crate) fn new() -> Arc<Self> {
+    /// `name`: the hash of its unique name.
+    pub(crate) fn new(name: Option<u64>) -> Arc<Self> {
         let reports = Arc::<Reports>::default();
         // `replay` needs the journal from its first entry on.
         reports.ask_for_journal();
-        let state = Mutex::new(State { reports: Arc::clone(&reports), ..State::default() });
+        // In another life the same acquisition has another number, and so its nodes have other guids.
+        let next = name.map_or(0, |_| caller_of(nonce() as Op));
+        let state = Mutex::new(State { reports: Arc::clone(&reports), next, ..State::default() });
         let core = Arc::new(Self {
             state,
             ready: Arc::default(),
             reports,
             changes: watch::Sender::new(()),
+            name,
             #[cfg(test)]
             locks: Default::default(),
         });
@@ -243,7 +252,8 @@ impl Core {
         // A client that is not connected may have sent its request to reconnect at any time, so only time 0 is certain.
         state.last_seen_up = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
-        self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
+        let nonce = self.name.map_or_else(nonce, |name| named_nonce(name, nonce()));
+        self.decide(state, Event::Renewed { session, nonce, created, timeout });
         // The client may have lost the connection since it connected.
         if first != SessionState::SyncConnected {
             self.changed(state, first);
@@ -272,6 +282,7 @@ impl Core {
                         state.drop_flights();
                         state.deferred.wakes_driver = true;
                     }
+                    Action::Yield => _ = state.error.get_or_insert_with(|| ended(NAME_IS_TAKEN)),
                     // The session's task acts on the end itself: it reads `Life::Over`.
                     Action::End { is_clean } => state.is_clean = is_clean,
                 }

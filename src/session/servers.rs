@@ -25,6 +25,7 @@ use crate::machine::Moment;
 use crate::options::Options;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
+use crate::session::unique_name::UniqueName;
 use crate::session::{addresses, hosts};
 use crate::telemetry::guarded;
 
@@ -111,6 +112,7 @@ pub struct Servers {
     chroot_acls: Option<Arc<[Acl]>>,
     /// The options of the session's locks.
     pub(super) lock_options: Options,
+    unique_name: Option<String>,
 }
 
 impl fmt::Debug for Servers {
@@ -150,6 +152,38 @@ impl Servers {
     pub fn with_session_timeout(self, timeout: Duration) -> Self {
         let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
         self.set(move |target| target.session_timeout = timeout)
+    }
+
+    /// Names the session, so that a process that starts again takes the locks of its earlier life at once. Without a name they are
+    /// free when the servers have ended its old session, one session timeout after a crash.
+    ///
+    /// A call that waits for a lock deletes the nodes that sessions of this name have left in the queue, those that hold and those
+    /// that wait. It works on another machine as well, and needs no disk. The name is also the
+    /// [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
+    ///
+    /// **Give a name only where no two processes with it run at once**: that of a pod in a stateful set, or of a systemd unit. A second
+    /// process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock) does. The tokens of the first are old
+    /// then. When the first notices that a node of its own is gone and meets the second, its session ends with
+    /// [`Error::SessionEnded`], so the two do not take a lock from each other in turn.
+    ///
+    /// An empty name, or one that another session of this process has, is [`Error::InvalidInput`] where the session is made.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Servers, Session};
+    ///
+    /// // `orders-0`, in a stateful set.
+    /// let pod = std::env::var("POD_NAME")?;
+    /// let session = Session::connect(Servers::new("zk1:2181,zk2:2181").with_unique_name(&pod)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_unique_name(self, name: &str) -> Self {
+        let lock_options = self.lock_options.over(&Options::new().with_identifier(name));
+        Self { unique_name: Some(name.to_owned()), lock_options, ..self }
     }
 
     /// Adds credentials of a scheme, such as `user:password` for `digest`. `Debug` does not show them.
@@ -247,6 +281,7 @@ impl Servers {
             chroot: OnceLock::new(),
             chroot_acls: None,
             lock_options: Options::new(),
+            unique_name: None,
         }
     }
 
@@ -268,6 +303,11 @@ impl Servers {
     pub(super) fn checked(self) -> Result<Arc<Self>> {
         locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
         Ok(Arc::new(self))
+    }
+
+    /// Takes the unique name, if there is one.
+    pub(super) fn unique_name(&self) -> Result<Option<UniqueName>> {
+        self.unique_name.as_deref().map(UniqueName::take).transpose()
     }
 
     /// Returns the hosts of the latest attempt to connect.

@@ -325,6 +325,7 @@ impl<T: Trust> Machine<T> {
 
     /// Ends an acquisition, and wakes its caller.
     pub fn finish(&mut self, now: Moment, op: Op, end: End) {
+        self.lost_a_node |= self.has_name() && matches!(end, End::Evicted | End::Lost(Loss::Deleted));
         self.leave(now, op, false);
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.phase = Phase::Over(end);
@@ -336,6 +337,7 @@ impl<T: Trust> Machine<T> {
     /// Handles the deletion of a waiter's node by hand. A waiter in several queues joins all of them again. Any other
     /// acquisition ends.
     pub fn evicted(&mut self, now: Moment, op: Op) {
+        self.lost_a_node |= self.has_name();
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         if !acquisition.spec.waits
             || acquisition.single().is_some()

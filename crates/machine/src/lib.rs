@@ -37,7 +37,7 @@ pub use crate::downgrade::{Change, Replacement};
 pub use crate::identity::{Identity, OwnListing, Shown};
 pub use crate::listing::PathState;
 pub use crate::name::{Kind, Listing, Name, is_near_wrap};
-pub use crate::node::{Node, Nodes, OpNode, PendingDelete, op_node};
+pub use crate::node::{Node, Nodes, OpNode, PendingDelete, named_nonce, op_node};
 pub use crate::queue::{Position, Queue, WatchState};
 pub use crate::session::Life;
 pub use crate::timers::{Timer, Timers, fallback_interval};
@@ -318,6 +318,8 @@ pub enum Action {
     /// The connection does not belong to our session, or that cannot be found out. The driver drops the client and
     /// connects again.
     Replace,
+    /// Another process has the unique name of the session, which ends for good.
+    Yield,
     /// The session no longer needs its client. `is_clean`: no node of it is known to be left.
     End {
         is_clean: bool,
@@ -352,6 +354,9 @@ pub struct Machine<T> {
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub refused: BTreeSet<OpNode>,
     pub timers: Timers,
+    /// Whether another client has deleted a node of ours, in a session with a unique name. It may have been another process of
+    /// that name.
+    pub lost_a_node: bool,
     pub out: Vec<Action>,
 }
 
@@ -381,6 +386,7 @@ impl<T: Trust> Machine<T> {
             deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
+            lost_a_node: false,
             out: Vec::new(),
         }
     }

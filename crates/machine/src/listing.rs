@@ -183,8 +183,12 @@ impl<T: Trust> Machine<T> {
         if search == OrphanSearch::Due {
             self.search_again_later(now, path);
         }
-        let (orphans, names): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| self.is_orphan(path, **name));
-        self.delete_orphans(path, orphans);
+        if self.lost_a_node && names.iter().any(|name| self.is_of_earlier_life(*name)) {
+            return self.yield_name(now);
+        }
+        let is_left = |name: &&Name| self.is_orphan(path, **name) || self.is_of_earlier_life(**name);
+        let (left, names): (Vec<Name>, Vec<Name>) = names.iter().partition(is_left);
+        self.delete_orphans(path, left);
         let order = Order::new(&names);
         for op in ops {
             let Some(acquisition) = self.ops.get(&op) else { continue };

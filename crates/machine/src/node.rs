@@ -46,6 +46,19 @@ pub struct PendingDelete {
     pub replaced_by: Option<u128>,
 }
 
+/// The bits of a nonce that differ between the sessions of one unique name.
+const LIFE: u64 = 0xfff;
+
+/// The bits that a UUID has its version in, and the version of nonces with a name. Random nonces have the version 4.
+const VERSION: u64 = 0xf000;
+const NAMED: u64 = 0x8000;
+
+/// Returns the nonce of a session with a unique name.
+#[must_use]
+pub fn named_nonce(hash: u64, random: u64) -> u64 {
+    hash & !(VERSION | LIFE) | NAMED | random & LIFE
+}
+
 impl Name {
     /// Returns the acquisition that created the node, if it is a node of this session.
     pub fn guid_op(self) -> Op {
@@ -85,6 +98,18 @@ impl<T: Trust> Machine<T> {
 
     fn is_ours(&self, name: Name) -> bool {
         name.guid >> 64 == u128::from(self.nonce)
+    }
+
+    /// Returns whether a node was created by another session of our unique name, so by an earlier life of this process.
+    /// Or, by mistake, by another process with the name.
+    pub fn is_of_earlier_life(&self, name: Name) -> bool {
+        let nonce = (name.guid >> 64) as u64;
+        nonce != self.nonce && self.has_name() && (nonce ^ self.nonce) & !LIFE == 0
+    }
+
+    /// Returns whether the session has a unique name.
+    pub fn has_name(&self) -> bool {
+        self.nonce & VERSION == NAMED
     }
 
     /// Returns whether a node of this session belongs to no acquisition.

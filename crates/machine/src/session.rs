@@ -224,6 +224,13 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
     }
 
+    /// Ends the session because another process has its unique name and has deleted a node of it. So of two processes of one
+    /// name the older yields, and they do not take a lock from each other in turn.
+    pub fn yield_name(&mut self, now: Moment) {
+        self.out.push(Action::Yield);
+        self.close(now);
+    }
+
     /// Returns whether no delete is outstanding and no path may have a node of the session that is not known.
     #[must_use]
     pub fn is_clean(&self) -> bool {

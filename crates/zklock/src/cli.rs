@@ -219,6 +219,10 @@ pub(crate) struct Wanted {
     /// Our name in `zklock list`; host name, process id and a random part by default.
     #[arg(long, env = "ZK_IDENTIFIER", value_name = "TEXT")]
     pub(crate) identifier: Option<String>,
+    /// A name that one process at a time has. If zklock was killed, it takes the lock of its last life at once, and not after its
+    /// session timeout. Two processes of one NAME take each other's lock away.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) unique_name: Option<String>,
     /// Creates nodes that only we may read, change and delete, by the identity with which we authenticate.
     #[arg(long)]
     pub(crate) private: bool,

@@ -23,8 +23,17 @@ use crate::port::address;
 
 /// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
+    connect_as(connection, None, limit).await
+}
+
+/// As [`connect`], with a unique name if one is given.
+pub(crate) async fn connect_as(
+    connection: &Connection,
+    name: Option<&str>,
+    limit: Option<Duration>,
+) -> Result<Session, Failure> {
     let hosts = hosts(connection)?;
-    let connected = connect_to(connection, &hosts);
+    let connected = connect_to(connection, &hosts, name);
     match limit {
         None => connected.await,
         Some(limit) => {
@@ -63,8 +72,18 @@ async fn of_hosts(hosts: &str, limit: Duration) -> String {
 }
 
 /// Connects to these hosts, within one session timeout. Creates a missing chroot if that is wanted.
-pub(crate) async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
-    let servers = || servers(connection, connection.session(), hosts);
+pub(crate) async fn connect_to(
+    connection: &Connection,
+    hosts: &str,
+    name: Option<&str>,
+) -> Result<Session, Failure> {
+    let servers = || {
+        let servers = servers(connection, connection.session(), hosts)?;
+        Ok::<_, Failure>(match name {
+            Some(name) => servers.with_unique_name(name),
+            None => servers,
+        })
+    };
     let connected = match Session::connect(servers()?).await {
         Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
             create_chroot(connection, hosts).await?;

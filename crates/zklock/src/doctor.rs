@@ -39,7 +39,7 @@ pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
         let why = if is_idle { "the servers have no majority" } else { "no server answered" };
         return Err(Failure::new(NO_SERVER, why));
     }
-    match connect_to(&given.connection, &format!("{}{chroot}", serving.join(","))).await {
+    match connect_to(&given.connection, &format!("{}{chroot}", serving.join(",")), None).await {
         Ok(session) => {
             try_lock(given, &session, &mut report).await?;
             if let Some(path) = &given.path {

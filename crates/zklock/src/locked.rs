@@ -10,7 +10,7 @@ use zookeeper_recipes::{Error, HoldMonitor, HoldState, LockGuard, Loss, Options,
 
 use crate::acquire::{Held, Kind, Patience, acquire, refuse_mixture};
 use crate::cli::{Connection, Wanted};
-use crate::connect::{connect, has_identity};
+use crate::connect::{connect_as, has_identity};
 use crate::exit::{self, Failure, NO_SERVER, USAGE};
 use crate::messages::report;
 use crate::nested::refuse_own;
@@ -41,7 +41,7 @@ pub(crate) async fn locked(
     let session = tokio::select! {
         biased;
         number = signals.next() => return Ok(exit::signal(number)),
-        connected = connect(connection, limit) => connected?,
+        connected = connect_as(connection, wanted.unique_name.as_deref(), limit) => connected?,
     };
     let mut options = Options::new();
     if let Some(identifier) = wanted.identifier.as_ref().filter(|text| !text.is_empty()) {

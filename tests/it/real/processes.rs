@@ -15,12 +15,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use uuid::Uuid;
 use zookeeper_recipes::job::JobOutcome;
-use zookeeper_recipes::{Config, Error, Job, Mutex, Options, Session};
+use zookeeper_recipes::{Config, Error, HoldState, Job, Loss, Mutex, MutexGuard, Options, Servers, Session};
 
 use super::runtime;
 use crate::clock::FakeClock;
 use crate::support::{
-    BRIEF, PATIENCE, World, admin_client, at_most, connect, connect_for, full_name, hosts, soon,
+    BRIEF, PATIENCE, TIMEOUT, World, admin_client, at_most, children, connect, connect_for, full_name, hosts, soon,
 };
 use crate::warnings::Warnings;
 
@@ -77,6 +77,83 @@ async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
     run_child("exit", &world).await;
     assert_eq!(world.children().await.len(), 1);
     world.wait_empty().await;
+}
+
+/// The environment variable for the child process below: hosts, path and unique name.
+const NAMED: &str = "ZK_RECIPES_NAMED";
+
+/// Holds the lock and another one, under a unique name. At the end of its input it is gone, and at a line it locks again.
+#[test]
+fn named_child() {
+    let Ok(role) = std::env::var(NAMED) else {
+        return;
+    };
+    let [hosts, path, name] = role.split(' ').collect::<Vec<_>>().try_into().expect("hosts, a path and a name");
+    runtime().block_on(async {
+        let servers = Servers::new(hosts).with_session_timeout(TIMEOUT).with_unique_name(name);
+        let session = Session::connect(servers).await.expect("connects");
+        let mutex = Mutex::new(&session, path).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        let other = Mutex::new(&session, &format!("{path}-other")).expect("a mutex").lock().await.expect("held");
+        println!("\n{CONNECTED}");
+        let line = spawn_blocking(|| stdin().lines().next()).await.expect("no panic");
+        if line.is_some() {
+            assert_eq!(guard.lost().await, Loss::Deleted);
+            let again = mutex.lock().await.expect_err("it yields");
+            assert!(matches!(&again, Error::SessionEnded { reason } if reason.contains("unique name")), "{again}");
+        }
+        std::mem::forget((guard, other));
+    });
+    std::process::exit(0);
+}
+
+/// A process with the name, once it holds its locks.
+async fn named(world: &World, name: &str) -> (Child, ChildStdin) {
+    let mut child = tokio::process::Command::from(child("named_child"))
+        .env(NAMED, format!("{} {} {name}", world.hosts, world.path))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("this binary runs again");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let held = async { while lines.next_line().await.expect("text").expect("a line") != CONNECTED {} };
+    soon("the locks of the child", held).await;
+    let orders = child.stdin.take().expect("it is piped");
+    (child, orders)
+}
+
+async fn lock_as(world: &World, name: &str) -> (Session, MutexGuard) {
+    let session = Session::connect(Servers::new(&world.hosts).with_unique_name(name)).await.expect("connects");
+    let guard = soon("the lock", Mutex::new(&session, &world.path).expect("a mutex").lock()).await.expect("held");
+    (session, guard)
+}
+
+#[tokio::test]
+async fn process_that_starts_again_under_its_name_holds_the_lock_of_its_last_life_at_once() {
+    let (world, name) = (World::new().await, Uuid::new_v4().to_string());
+    let (mut child, orders) = named(&world, &name).await;
+    drop(orders);
+    assert!(soon("its end", child.wait()).await.expect("it can be waited for").success());
+    let (session, guard) = lock_as(&world, &name).await;
+    assert_eq!(world.children().await.len(), 1, "the node of the last life is gone");
+    // And the servers have not ended its session.
+    let other = format!("{}-other", world.path);
+    assert_eq!(children(&world.admin, &other).await.len(), 1, "another node of the last life stands");
+    guard.release().await.expect("released");
+    session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn second_process_of_a_name_takes_the_lock_and_the_first_yields_for_good() {
+    let (world, name) = (World::new().await, Uuid::new_v4().to_string());
+    let (mut child, mut orders) = named(&world, &name).await;
+    let (session, guard) = lock_as(&world, &name).await;
+    orders.write_all(b"again\n").await.expect("it reads");
+    assert!(soon("its end", child.wait()).await.expect("it can be waited for").success());
+    assert_eq!(guard.state(), HoldState::Held, "nothing was taken from the second");
+    guard.release().await.expect("released");
+    session.close().await.expect("closed");
 }
 
 /// The environment variable for the child process below, whose other variables begin with `IT_CONFIG`.

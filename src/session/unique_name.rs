@@ -1,0 +1,44 @@
+//! Owns [`UniqueName`]: a name that one process at a time has, in this life and in later ones.
+//!
+//! The guids of the nodes of a session with a name begin with a hash of the name. So a later life of the process knows the
+//! nodes that an earlier one has left, without asking whose they are, and deletes them: see `machine::name`.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use crate::error::{Error, Result};
+use crate::locked::locked;
+use crate::options::validate_data;
+
+/// The names that sessions of this process have.
+static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// A name, which no other session of this process has until this is dropped.
+#[derive(Debug)]
+pub(crate) struct UniqueName(String);
+
+impl UniqueName {
+    pub(crate) fn take(name: &str) -> Result<Self> {
+        validate_data("unique name", name.as_bytes())?;
+        if name.is_empty() {
+            return Err(Error::invalid("unique name", "it is empty; give that of the pod, or of the unit"));
+        }
+        if !locked(&TAKEN).insert(name.to_owned()) {
+            let reason = format!("another session of this process is {name:?}; give each a name of its own");
+            return Err(Error::invalid("unique name", reason));
+        }
+        Ok(Self(name.to_owned()))
+    }
+
+    /// Returns a hash of the name, the same in every build: FNV-1a.
+    pub(crate) fn hash(&self) -> u64 {
+        let next = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, next)
+    }
+}
+
+impl Drop for UniqueName {
+    fn drop(&mut self) {
+        locked(&TAKEN).remove(&self.0);
+    }
+}
