@@ -106,7 +106,7 @@ impl<T: Trust> Machine<T> {
     /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
     /// requests and watches of the old session.
     pub fn expired(&mut self, now: Moment) {
-        (self.is_up, self.renewing) = (false, Renewing::default());
+        (self.is_up, self.renewing, self.lost_a_node) = (false, Renewing::default(), false);
         self.own_listing = self.own_listing.in_next_session();
         self.deletes.clear();
         self.refused.clear();

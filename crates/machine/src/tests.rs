@@ -5,8 +5,8 @@ mod rules;
 use std::sync::Arc;
 
 use crate::{
-    Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
-    Moment, Name, Op, Outcome, Path, Phase, Spec, Timer,
+    Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Life, Loss,
+    Machine, Moment, Name, Op, Outcome, Path, Phase, Spec, Timer, named_nonce,
 };
 
 const T: u64 = 10_000_000;
@@ -290,4 +290,53 @@ fn create_that_is_lost_is_sent_again_for_ever() {
         sent.extend(session.handle(Event::Timer(Timer::Resume)));
         assert_eq!(creates(&sent), 1, "{sent:?}");
     }
+}
+
+/// A session with a unique name, and the names of nodes that another session of it, and one of another name, have left.
+fn named() -> (Session, Name, Name) {
+    let [ours, earlier, other] =
+        [(5 << 16, 1), (5 << 16, 2), (6 << 16, 2)].map(|(hash, random)| named_nonce(hash, random));
+    let left = |nonce, number| Name { number, guid: u128::from(nonce) << 64 | 7 << 32, kind: Kind::Write };
+    (Session(Machine::new(7, ours, T, Ledger::new(T, Some(NOW), NOW)), NOW), left(earlier, 1), left(other, 2))
+}
+
+/// Starts a lock whose listing also shows these nodes. Returns what is sent then.
+fn meet(session: &mut Session, number: i32, others: &[Name]) -> Vec<Ask> {
+    let sent = session.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
+    let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    let name = Name { number, guid: *guid, kind: Kind::Write };
+    session.answer(create, created(name, Some(7)));
+    session.answer(list, owned(&[others, &[name]].concat()))
+}
+
+#[test]
+fn nodes_of_an_earlier_life_are_deleted_and_not_waited_for() {
+    let (mut session, earlier, other) = named();
+    let sent = meet(&mut session, 3, &[earlier, other]);
+    assert!(
+        sent.iter().any(|ask| matches!(ask, Ask::Delete { nodes, .. } if **nodes == [(0, earlier)])),
+        "{sent:?}"
+    );
+    assert!(sent.iter().any(|ask| matches!(ask, Ask::Watch { name, .. } if *name == other)), "{sent:?}");
+    assert_eq!(session.phase(), Some(Phase::Waiting));
+    // Without a name it is a node as any other.
+    let mut session = Session::new();
+    let sent = meet(&mut session, 3, &[earlier]);
+    assert!(sent.iter().any(|ask| matches!(ask, Ask::Watch { name, .. } if *name == earlier)), "{sent:?}");
+}
+
+#[test]
+fn session_whose_node_another_of_its_name_has_deleted_ends_when_it_meets_that() {
+    let (mut session, other, _) = named();
+    meet(&mut session, 0, &[]);
+    assert_eq!(session.phase(), Some(Phase::Held));
+    session.handle(Event::WatchForLoss(WRITER));
+    session.0.finish(NOW, WRITER, End::Lost(Loss::Deleted));
+    session.handle(Event::Abandon(WRITER));
+    let sent = meet(&mut session, 3, &[other]);
+    assert!(
+        !sent.iter().any(|ask| matches!(ask, Ask::Delete { nodes, .. } if nodes.contains(&(0, other)))),
+        "{sent:?}"
+    );
+    assert_eq!((session.phase(), session.0.life()), (Some(Phase::Over(End::Closed)), Life::Closing));
 }

@@ -545,6 +545,7 @@ impl<T: Doubt> World<T> {
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
                 Action::Replace => is_replaced = true,
+                Action::Yield => self.broken = Some("yields a name that no other process has"),
                 Action::End { is_clean } => ended = Some(is_clean),
                 Action::Wake(_) | Action::Placed(_) | Action::Forget => {}
             }

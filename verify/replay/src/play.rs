@@ -297,7 +297,7 @@ impl Core {
                     let stage = self.machine.op(op).map(|one| one.phase);
                     counts.losses += u64::from(matches!(stage, Some(Phase::Over(End::Lost(_)))));
                 }
-                Action::Placed(_) | Action::Forget | Action::End { .. } => {}
+                Action::Placed(_) | Action::Forget | Action::Yield | Action::End { .. } => {}
                 Action::Replace => self.drop_flights(at),
             }
         }
