@@ -13,9 +13,11 @@ use testbed::proxy::Proxy;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use zookeeper_groups::Shards;
+use zookeeper_groups::shards::Shard;
+use zookeeper_groups::tools::{Plan, Rules};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, Servers, Session};
-use zookeeper_shards::{Plan, Rules, Shard, Shards};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

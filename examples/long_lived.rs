@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{Mutex, Servers, Session};
 
 #[tokio::main]
@@ -21,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     // There for as long as the service is, over all its sessions.
-    let member = session.keep_node("/example/members/host-7", b"10.0.0.7:8080")?;
+    let member = KeptNode::keep(&session, "/example/members/host-7", b"10.0.0.7:8080")?;
     member.created().await?;
     println!("a member at {}", member.path());
 

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::members::Member;
-use zookeeper_recipes::{Members, Session};
+use zookeeper_groups::{Members, members::Member};
+use zookeeper_recipes::Session;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

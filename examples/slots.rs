@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Session, Slots};
+use zookeeper_groups::Slots;
+use zookeeper_recipes::Session;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

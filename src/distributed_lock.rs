@@ -19,7 +19,6 @@ use crate::mutex::{Mutex, MutexGuard};
 use crate::reentrant::ReentrantMutexGuard;
 use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
 use crate::semaphore::SemaphorePermit;
-use crate::slots::Slot;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
@@ -261,6 +260,5 @@ guards! {
     RwLockWriteGuard: release,
     SemaphorePermit: release,
     MultiLockGuard: release,
-    Slot: release,
     Leadership: resign
 }

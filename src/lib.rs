@@ -206,10 +206,8 @@ mod fencing_token;
 pub mod guide;
 mod hold;
 pub mod job;
-mod kept_node;
 mod lock;
 mod locked;
-pub mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod multi_lock;
@@ -223,7 +221,6 @@ pub mod rwlock;
 mod semaphore;
 mod semaphore_share;
 pub mod session;
-mod slots;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -244,10 +241,7 @@ pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Hold, HoldMonitor, HoldState};
 #[doc(inline)]
 pub use crate::job::Job;
-pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
-#[doc(inline)]
-pub use crate::members::{Members, Membership};
 #[doc(inline)]
 pub use crate::multi_lock::{MultiLock, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
@@ -261,7 +255,6 @@ pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 #[doc(inline)]
 pub use crate::session::{Servers, Session, SessionState};
-pub use crate::slots::{Slot, Slots};
 
 /// Its blocks of Rust are compiled.
 #[cfg(doctest)]

@@ -189,7 +189,7 @@ impl Options {
     ///
     /// The limit counts from the grant. So it is for locks that are taken for one piece of work: `Mutex`, `ReentrantMutex`, `RwLock`,
     /// `MultiLock`, a permit of a `Semaphore`, a `Job`. Set it for such a lock, and not for a session that has others: it would also end the
-    /// terms of an `Election` and the shards of `zookeeper-shards`, and a permit of a `SemaphoreShare` whose task was lent it a moment ago.
+    /// terms of an `Election` and the shards of `zookeeper-groups`, and a permit of a `SemaphoreShare` whose task was lent it a moment ago.
     /// `Slots` ignore it.
     ///
     /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when

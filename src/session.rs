@@ -3,6 +3,7 @@
 mod addresses;
 mod close;
 mod hosts;
+mod looks;
 mod requests;
 pub(crate) mod servers;
 pub(crate) mod state_changes;
@@ -10,14 +11,12 @@ mod states;
 pub(crate) mod times;
 mod unique_name;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use zookeeper_client::{Client, SessionId};
 
 use crate::driver::{Core, drive};
@@ -27,13 +26,14 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::telemetry;
 
+pub use self::looks::Looks;
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
 use self::unique_name::UniqueName;
 
 pub(crate) use self::hosts::{has_chroot, normalize};
-pub(crate) use self::requests::{Interrupt, Zk, event, fired, found, read_all};
+pub(crate) use self::requests::{Interrupt, Zk, event, fired, found};
 pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
@@ -72,8 +72,6 @@ struct Inner {
     /// The highest czxid among the nodes of granted locks.
     newest_grant: AtomicI64,
     _name: Option<UniqueName>,
-    /// The paths of the nodes that memberships of this session create.
-    names: watch::Sender<BTreeSet<String>>,
 }
 
 impl Session {
@@ -169,7 +167,6 @@ impl Session {
                 runtime: Handle::current(),
                 newest_grant: AtomicI64::new(0),
                 _name: name,
-                names: watch::Sender::default(),
             }),
             options,
         }
@@ -179,16 +176,9 @@ impl Session {
         &self.inner.core
     }
 
-    /// Returns the paths of the nodes that memberships of this session create.
-    ///
-    /// A seam for `kept_node`.
-    pub(crate) fn names(&self) -> &watch::Sender<BTreeSet<String>> {
-        &self.inner.names
-    }
-
     /// Returns the session's runtime. When this runtime ends, so does the session.
     ///
-    /// A seam for `kept_node`, whose callers may be on another runtime that ends earlier.
+    /// A seam for `semaphore_share`, whose callers may be on another runtime that ends earlier.
     pub(crate) fn home(&self) -> &Handle {
         &self.inner.runtime
     }
@@ -319,17 +309,6 @@ impl Session {
         newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).is_ok()
     }
 
-    /// Fails if a node of this session cannot have this path, or these options.
-    ///
-    /// A seam for `kept_node`: without a connection, only the session knows whether it has a chroot.
-    pub(crate) fn accepts(&self, path: &str, options: &Options) -> Result<()> {
-        let path = LockPath::new(path)?;
-        if !self.has_chroot() {
-            path.refuse_the_servers()?;
-        }
-        options.validate()
-    }
-
     /// Returns whether the session's paths are below a chroot.
     pub(crate) fn has_chroot(&self) -> bool {
         let asked = self.inner.servers.has_chroot();
@@ -352,6 +331,15 @@ impl fmt::Debug for Session {
             .finish_non_exhaustive()
     }
 }
+
+/// Two are equal if they are clones of one session.
+impl PartialEq for Session {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Session {}
 
 impl Drop for Inner {
     fn drop(&mut self) {

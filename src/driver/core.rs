@@ -382,10 +382,11 @@ impl Core {
         Ok(true)
     }
 
-    /// Reserves room for a node that is no lock's, at this path.
-    pub(crate) fn reserve_node(self: &Arc<Self>, path: &str) -> Result<Reservation, Error> {
-        let state = self.lock();
-        state.budget.nodes(state.root_bytes + path.len(), &self.reports)
+    /// Reserves room for a watch on this node.
+    pub(crate) fn reserve_look(&self, path: &str) -> Result<Reservation, Error> {
+        let (state, mut room) = (self.lock(), None);
+        state.budget.watch(&mut room, state.root_bytes + path.len(), &self.reports)?;
+        Ok(room.expect("it was reserved"))
     }
 
     /// Notes that the client's runtime is gone, and wakes the session's task.

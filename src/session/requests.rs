@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use zookeeper_client::{Client, MultiReadResult, OneshotWatcher, SessionId, Stat, WatchedEvent};
+use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat, WatchedEvent};
 
 use crate::driver::{Core, State, is_refusal, nonce, runtime_is_gone};
 use crate::error::{Error, Result, Unanswered, ZkError};
@@ -48,13 +48,6 @@ pub(crate) async fn fired(watch: OneshotWatcher) {
     if event(watch).await.is_none() {
         pending().await
     }
-}
-
-/// Reads the data and the stats of several nodes in one request.
-pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
-    let mut reader = client.new_multi_reader();
-    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
-    reader.commit().await
 }
 
 /// One ZooKeeper session, for requests other than those of locks.
@@ -270,7 +263,7 @@ impl Session {
         let request = &request;
         let answered =
             self.attempt(|zk| async move { zk.retry("user", || request(Client::clone(&zk.client))).await });
-        self.within(limit.unwrap_or_else(|| self.timeout()), answered).await
+        self.within(limit, answered).await
     }
 
     /// Makes an attempt that does not queue. Fails after one session timeout.
@@ -283,12 +276,26 @@ impl Session {
 
     /// Awaits a request that does not queue. Fails after one session timeout.
     pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.within(self.timeout(), request).await
+        self.within(None, request).await
     }
 
-    /// Awaits a request for at most this time.
-    pub(crate) async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
+    /// Awaits a call for at most `limit`, by default one [session timeout](Self::timeout), and then drops it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] after the limit, with the reasons why servers do not answer. Otherwise those of the call.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session, mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// let queue = session.within(None, mutex.contenders()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn within<T>(&self, limit: Option<Duration>, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = limit.unwrap_or_else(|| self.timeout());
+        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
     /// Awaits a request that does not queue. Fails as soon as there is no connection; at once if there is none now.
@@ -320,8 +327,10 @@ impl Session {
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
-    /// Returns the time limit of every call that does not queue: one session timeout.
-    pub(crate) fn timeout(&self) -> Duration {
+    /// Returns the session timeout that the servers have granted; before the first connection the one that is asked for. It is the time
+    /// limit of every call that does not queue.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
         let state = self.core().lock();
         if state.was_connected() {
             Duration::from_micros(state.machine.session_timeout())

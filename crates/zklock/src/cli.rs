@@ -408,7 +408,7 @@ pub(crate) struct Watch {
     pub(crate) connection: Connection,
 }
 
-/// Shows the shards of a group of zookeeper-shards: which member owns which, what moves, and why a shard has no owner.
+/// Shows the shards of a group of zookeeper-groups: which member owns which, what moves, and why a shard has no owner.
 ///
 /// It shows each member, and each shard that is pinned or not owned by its planned owner. The subcommands change the plan node,
 /// PATH/plan, which all members follow.

@@ -15,8 +15,9 @@ use clap::Parser;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
+use zookeeper_groups::Shards;
+use zookeeper_groups::shards::Shard;
 use zookeeper_recipes::{Config, FencingToken, Session};
-use zookeeper_shards::{Shard, Shards};
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{Options, Servers, Session, SessionState, path};
 
 use crate::config::Config;
@@ -78,7 +79,8 @@ async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Resu
         return Ok(session.close().await?);
     }
     // For others to see who is there.
-    let _member = session.keep_node(&format!("/members/{}", path::segment(&identifier)), identifier.as_bytes())?;
+    let _member =
+        KeptNode::keep(&session, &format!("/members/{}", path::segment(&identifier)), identifier.as_bytes())?;
     let fleet = Fleet::new(session.clone())?;
     let fleet = app.fleet.get_or_init(|| fleet);
     tracing::info!("ready");

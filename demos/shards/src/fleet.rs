@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use zookeeper_shards::Plan;
+use zookeeper_groups::tools::Plan;
 
 use crate::SHARDS;
 use crate::client::{Acknowledged, Clients};

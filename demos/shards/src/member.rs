@@ -12,7 +12,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
-use zookeeper_shards::{Shard, Shards};
+use zookeeper_groups::Shards;
+use zookeeper_groups::shards::Shard;
 
 use crate::store::{Store, Write};
 use crate::{GRACE, GROUP, SETTLING, SHARDS, shard_of};

@@ -8,9 +8,9 @@ use std::time::Duration;
 use demos::{Result, SESSION_TIMEOUT};
 use rustix::process::Signal;
 use testbed::Server;
+use zookeeper_groups::tools::{Plan, Rules};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Servers, Session};
-use zookeeper_shards::{Plan, Rules};
 
 use crate::fleet::{Fleet, Step};
 use crate::judge::judge;

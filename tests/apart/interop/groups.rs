@@ -1,8 +1,11 @@
 //! Members of a group beside Curator's `GroupMember`, on the same path.
 
-use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_groups::{
+    Members,
+    members::{Member, MemberChanges},
+};
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Error, Members, Session};
+use zookeeper_recipes::{Error, Session};
 
 use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, dwell, fresh_path, hosts, soon};

@@ -7,8 +7,9 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
 use testbed::proxy::{Cut, Request};
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
+use zookeeper_recipes::{Error, Session, SessionState};
 
 use crate::support::{World, at_most, is_keep_alive, polled, renewed, soon, stat_until, until};
 
@@ -16,7 +17,7 @@ const DATA: &[u8] = b"10.0.0.7:8080";
 
 async fn kept(world: &World) -> (String, KeptNode) {
     let path = format!("{}/members/host-7", world.path);
-    let kept = world.session.keep_node(&path, DATA).expect("a valid path");
+    let kept = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("the node", kept.created()).await.expect("created");
     (path, kept)
 }
@@ -62,8 +63,8 @@ async fn node_of_somebody_else_is_left_alone() {
     let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
     let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
-    let other = world.session.keep_node(&path, DATA).expect("a valid path");
-    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    let other = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("a look of both", world.proxy.wait_until(|all| looks(all) >= 2)).await;
     // A change wakes both. They look again only after they have reported what they saw at first.
     world.admin.set_data(&path, b"still theirs", None).await.expect("written");
@@ -86,12 +87,12 @@ async fn refusal_is_reported_and_put_right() {
     world.make_path().await;
     let closed = [Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone())];
     world.admin.set_acl(&world.path, &closed, None).await.expect("denied");
-    let node = world.session.keep_node(&format!("{}/node", world.path), DATA).expect("a valid path");
+    let node = KeptNode::keep(&world.session, &format!("{}/node", world.path), DATA).expect("a valid path");
     let error = soon("a refusal", node.created()).await.expect_err("denied");
     assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
     world.admin.set_acl(&world.path, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.expect("allowed");
     stat_until(&world.admin, node.path(), |stat| stat.is_some()).await;
-    let error = world.session.keep_node("/zookeeper/mine", DATA).expect_err("it belongs to the servers");
+    let error = KeptNode::keep(&world.session, "/zookeeper/mine", DATA).expect_err("it belongs to the servers");
     assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
     world.session.close().await.expect("closed");
     let error = async {
@@ -113,7 +114,7 @@ async fn node_in_a_chroot_that_is_gone_is_an_error() {
     world.admin.mkdir(&world.path, &anyone).await.expect("created");
     let session = Session::connect(&format!("{}{}", world.proxy.hosts(), world.path)).await.expect("connects");
     world.admin.delete(&world.path, None).await.expect("deleted");
-    let node = session.keep_node("/members/host-7", DATA).expect("a valid path");
+    let node = KeptNode::keep(&session, "/members/host-7", DATA).expect("a valid path");
     let error = soon("an error", node.created()).await.expect_err("no chroot");
     assert!(error.to_string().contains("does the chroot of the session exist?"), "{error}");
     world.admin.mkdir(&world.path, &anyone).await.expect("created");
@@ -160,7 +161,7 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
         world.proxy.reset();
         // After the look.
         world.proxy.black_hole_after_request(2);
-        let node = world.session.keep_node(&path, DATA).expect("a valid path");
+        let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
         stat_until(&world.admin, &path, |stat| stat.is_some()).await;
         let (looked_for, hidden) = (path.clone(), AtomicBool::new(false));
         world.proxy.rewrite_answers(move |request, answer| {
@@ -200,7 +201,7 @@ async fn removal_leaves_the_node_of_another_session_alone() {
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
     soon("its end", node.remove()).await.expect("nothing of ours is there");
     let stat = world.admin.check_stat(&path).await.expect("asked").expect("it is there still");
@@ -213,7 +214,7 @@ async fn node_of_another_session_does_not_count_as_created() {
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
     world.admin.set_data(&path, b"still theirs", None).await.expect("written");
     // It looks again when it has judged what it saw first.
@@ -230,7 +231,7 @@ async fn removal_is_not_confirmed_before_the_old_session_has_ended() {
     let world = World::brief().await;
     let nodes = ["one", "other"].map(|name| {
         let path = format!("{}/{name}", world.path);
-        (path.clone(), world.session.keep_node(&path, DATA).expect("a valid path"))
+        (path.clone(), KeptNode::keep(&world.session, &path, DATA).expect("a valid path"))
     });
     for (_, node) in &nodes {
         soon("the node", node.created()).await.expect("created");
@@ -287,7 +288,7 @@ async fn writes_of_somebody_else_cost_few_reads_and_no_write() {
 async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon() {
     let world = World::with_path().await;
     let (path, node) = kept(&world).await;
-    let second = world.session.keep_node(&path, DATA).expect("a valid path");
+    let second = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("the same node", second.created()).await.expect("created");
     world.proxy.reset();
     let (tries, seconds) = disturbed(async || {
@@ -309,7 +310,7 @@ async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon(
 async fn two_services_that_keep_one_path_do_not_fight_for_it() {
     let (world, other) = (World::with_path().await, World::with_path().await);
     let (path, node) = kept(&world).await;
-    let second = other.session.keep_node(&path, b"second").expect("a valid path");
+    let second = KeptNode::keep(&other.session, &path, b"second").expect("a valid path");
     soon("a look", other.proxy.wait_for(|one| is_look(one, &path))).await;
     for one in [&world, &other] {
         one.proxy.reset();
@@ -342,14 +343,14 @@ async fn node_of_a_crashed_process_stands_for_its_successors_until_it_expires() 
     let mut crashed = vec![(world, node)];
     for _ in 0..3 {
         let next = World::brief().await;
-        let node = next.session.keep_node(&path, DATA).expect("a valid path");
+        let node = KeptNode::keep(&next.session, &path, DATA).expect("a valid path");
         soon("a look", next.proxy.wait_for(|one| is_look(one, &path))).await;
         assert!(!node.is_created());
         next.proxy.refuse();
         crashed.push((next, node));
     }
     let last = World::new().await;
-    let node = last.session.keep_node(&path, DATA).expect("a valid path");
+    let node = KeptNode::keep(&last.session, &path, DATA).expect("a valid path");
     soon("the node", node.created()).await.expect("created");
     let stat = last.admin.check_stat(&path).await.expect("asked").expect("there");
     assert!(stat.czxid > first.czxid && stat.ephemeral_owner == last.session.id().0);
@@ -468,7 +469,7 @@ async fn change_of_data_outlasts_lost_connections_and_nodes_of_others() {
     soon("its end", node.remove()).await.expect("removed");
     let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     world.proxy.reset();
     let mut change = Box::pin(node.set_data(b"ours"));
     assert!(polled(1, &mut change).await.is_none());

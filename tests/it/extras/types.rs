@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
+use zookeeper_groups::{
+    Members, Membership, Slot, Slots,
+    members::{Member, MemberChanges},
+};
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
-use zookeeper_recipes::members::{Member, MemberChanges};
 use zookeeper_recipes::multi_lock::MultiLockBuilder;
 use zookeeper_recipes::rwlock::DowngradeError;
 use zookeeper_recipes::session::SessionStates;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     Config, Contender, DistributedLock, Election, Error, FencingToken, Hold, HoldMonitor, HoldState, Job,
-    Leadership, LockGuard, Loss, Members, Membership, MultiLock, MultiLockGuard, Mutex, MutexGuard, Observer,
-    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, SemaphoreShare, Servers, Session, SharePermit, Slot, Slots, Term, Waiting, blocking,
+    Leadership, LockGuard, Loss, MultiLock, MultiLockGuard, Mutex, MutexGuard, Observer, Options, Owner,
+    ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    SemaphoreShare, Servers, Session, SharePermit, Term, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}

@@ -3,6 +3,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, MultiLock, Mutex, MutexGuard, Options, Servers, Session};
 
@@ -174,7 +175,7 @@ async fn ancestor_that_may_not_be_read_is_no_obstacle() {
     let several = ["a/lock", "b/lock", "b/deep/lock"].map(|path| format!("{hidden}/{path}"));
     let multi_lock = MultiLock::new(&world.session, several).expect("a multi-lock");
     soon("the multi-lock", multi_lock.lock()).await.expect("held").release().await.expect("released");
-    let kept = world.session.keep_node(&format!("{hidden}/kept/deep/node"), b"").expect("a node");
+    let kept = KeptNode::keep(&world.session, &format!("{hidden}/kept/deep/node"), b"").expect("a node");
     soon("the node", kept.created()).await.expect("made");
     soon("the end", kept.remove()).await.expect("removed");
 }

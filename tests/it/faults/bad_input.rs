@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use zookeeper_groups::Members;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{
-    Election, Error, HoldState, Members, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
-    Session,
+    Election, Error, HoldState, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
 };
 
 use crate::family::{FAMILY, turn};

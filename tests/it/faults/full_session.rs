@@ -3,6 +3,7 @@
 use futures_util::future::{join_all, try_join_all};
 use testbed::frames::Op;
 use testbed::proxy::Request;
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, Session};
 
 use crate::support::{BRIEF, World, children, connect, hosts, pass, soon};
@@ -78,7 +79,7 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
     let (mut nodes, session) = (Vec::new(), &world.session);
     let full = loop {
         let path = format!("{}/{:x>4000}", world.path, nodes.len());
-        let node = session.keep_node(&path, b"").expect("a valid path");
+        let node = KeptNode::keep(&session, &path, b"").expect("a valid path");
         match soon("an answer", node.created()).await {
             Ok(()) => nodes.push(node),
             Err(error) => break (node, error),
@@ -96,7 +97,7 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
     })
     .await;
     // One that is refused does not hold up the close.
-    let refused = session.keep_node(&format!("{}/{:y>4000}", world.path, 0), b"").expect("a valid path");
+    let refused = KeptNode::keep(&session, &format!("{}/{:y>4000}", world.path, 0), b"").expect("a valid path");
     let error = soon("an answer", refused.created()).await.expect_err("no room");
     assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
     assert_eq!(soon("the close", session.close()).await, Ok(()));

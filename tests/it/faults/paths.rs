@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
@@ -191,7 +192,7 @@ async fn missing_parents_are_an_error_where_they_must_exist() {
         assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{error:?}");
         assert!(error.to_string().contains(&format!("{:?} does not exist", world.path)), "{error}");
     }
-    let member = session.keep_node(&format!("{}/member", world.path), b"").expect("an argument");
+    let member = KeptNode::keep(&session, &format!("{}/member", world.path), b"").expect("an argument");
     let error = soon("the error", member.created()).await.expect_err("refused");
     assert!(matches!(error, Error::InvalidInput { what: "path", .. }), "{error:?}");
     drop(member);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Loss};
 
@@ -78,7 +79,7 @@ async fn lock_fails_where_everything_is_throttled_and_leaves_no_node_behind() {
 async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle() {
     let world = World::with_path().await;
     let path = format!("{}/member", world.path);
-    let node = world.session.keep_node(&path, b"").expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, b"").expect("a valid path");
     soon("the node", node.created()).await.expect("created");
     world.proxy.reset();
     // What goes ahead of the delete.

@@ -6,10 +6,13 @@ use futures_util::future::{join_all, select_all};
 use futures_util::{FutureExt, StreamExt};
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Request, Verdict};
-use zookeeper_recipes::members::{Member, MemberChanges};
+use zookeeper_groups::{
+    Members, Membership,
+    members::{Member, MemberChanges},
+};
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
-use zookeeper_recipes::{Error, Members, Membership, Session, SessionState};
+use zookeeper_recipes::{Error, Session, SessionState};
 
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, pass, polled, promptly, renewed, soon, until};
 

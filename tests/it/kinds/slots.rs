@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request};
+use zookeeper_groups::{Slot, Slots};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
+use zookeeper_recipes::{Error, HoldState, Loss, Session};
 
 use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon, until};
 

@@ -7,8 +7,9 @@ use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{
-    Election, Error, HoldMonitor, HoldState, KeptNode, Loss, Mutex, Semaphore, SemaphoreShare, Session,
+    Election, Error, HoldMonitor, HoldState, Loss, Mutex, Semaphore, SemaphoreShare, Session,
 };
 
 use super::runtime;
@@ -30,7 +31,7 @@ async fn leading(session: &Session, path: &str) -> HoldMonitor {
 /// A node that is there, and its path.
 async fn kept(world: &World) -> (String, KeptNode) {
     let path = format!("{}-kept", world.path);
-    let node = world.session.keep_node(&path, b"there").expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, b"there").expect("a valid path");
     soon("the node", node.created()).await.expect("created");
     (path, node)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Mutex, Session, blocking};
 
@@ -58,7 +59,7 @@ async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     let path = format!("{}/member", world.path);
     let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = world.session.keep_node(&path, b"ours").expect("a valid path");
+    let node = KeptNode::keep(&world.session, &path, b"ours").expect("a valid path");
     soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
     // While the next look is under way, it has nothing to report.
     world.proxy.on_request(|one| if one.op == Op::GetData { Verdict::Hold } else { Verdict::Forward });

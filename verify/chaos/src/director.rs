@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::{sleep, timeout};
+use zookeeper_groups::tools::Rules;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Error};
-use zookeeper_shards::Rules;
 
 use crate::operator::connect;
 use crate::workload::{SHARDS, Workload, path};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::json;
+use zookeeper_groups::tools::Rules;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, Session};
-use zookeeper_shards::Rules;
 
 use crate::cli::{Connection, EndOfChange, ShardsChange};
 use crate::connect::{close, connect, has_identity};

@@ -5,9 +5,10 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use zookeeper_groups::Members;
+use zookeeper_groups::tools::{Announcement, Plan, Rules};
 use zookeeper_recipes::zookeeper_client::{Error as ZkError, SessionId};
-use zookeeper_recipes::{Contender, Error, Members, Mutex, Session};
-use zookeeper_shards::{Announcement, Plan, Rules};
+use zookeeper_recipes::{Contender, Error, Mutex, Session};
 
 use crate::exit::{Failure, NO};
 use crate::queue::plain;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use testbed::frames::Op;
 use testbed::proxy::{Proxy, Verdict};
 use tokio::task::JoinHandle;
+use zookeeper_groups::Shards;
+use zookeeper_groups::tools::{Plan, Rules};
 use zookeeper_recipes::{Servers, Session};
-use zookeeper_shards::{Plan, Rules, Shards};
 
 use crate::support::{PATIENCE, World, code, hosts, stderr, stdout, until, zklock};
 

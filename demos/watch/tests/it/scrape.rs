@@ -12,7 +12,7 @@ use crate::support::{FROM_HERE, Watch, World, soon, until};
 const NAMES: &str = include_str!("../../../../src/metrics.rs");
 
 /// Where those of shards are, of which this service has none.
-const SHARDS: &str = include_str!("../../../../crates/shards/src/metrics.rs");
+const SHARDS: &str = include_str!("../../../../crates/groups/src/metrics.rs");
 
 const DASHBOARD: &str = include_str!("../../dashboard.json");
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::time::timeout;
-use zookeeper_recipes::members::Member;
-use zookeeper_recipes::{Error, Members, Membership, SessionState};
+use zookeeper_groups::{Members, Membership, members::Member};
+use zookeeper_recipes::{Error, SessionState};
 
 use super::{Phase, Result, Worker};
 use crate::line::What;

@@ -9,8 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use testbed::history::{Acquire, now};
 use tokio::time::{Instant, timeout};
+use zookeeper_groups::Shards;
+use zookeeper_groups::shards::Shard;
 use zookeeper_recipes::{Error, FencingToken, HoldMonitor, HoldState, LockGuard, Loss, Result as Outcome};
-use zookeeper_shards::{Shard, Shards};
 
 use super::visit::Visit;
 use super::{Phase, Result, Worker};

@@ -2,7 +2,8 @@
 
 use testbed::history::{Acquire, now};
 use tokio::time::timeout;
-use zookeeper_recipes::{Error, Slots};
+use zookeeper_groups::Slots;
+use zookeeper_recipes::Error;
 
 use super::acquire::Way;
 use super::visit::visit;
@@ -35,7 +36,7 @@ pub(super) async fn claim(mut worker: Worker) -> Result {
                 let object = format!("{path}/{}", slot.number());
                 let acquiring = worker.process.acquire_since(Acquire::exclusive(object.as_str()), since);
                 let held = vec![acquiring.ok(slot.fencing_token().get())];
-                visit(&mut worker, held, &object, slot).await;
+                visit(&mut worker, held, &object, slot.into_guard()).await;
             }
             Ok(None) | Err(Error::Unavailable { .. }) if matches!(way, Way::Try(_)) => {}
             Ok(None) => worker.wrong("was refused a number that it waited for".to_owned()),

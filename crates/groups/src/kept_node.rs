@@ -1,0 +1,548 @@
+//! Owns [`KeptNode`]: an ephemeral node that is there for as long as the service is, over all its sessions.
+//!
+//! 1. What is at the path is judged by the session that owns the node, and never by the answer to a create: that may be lost.
+//! 2. One task looks, creates, writes and deletes, one after the other. So a removal begins when no create is under way.
+//! 3. A path has one kept node of a session at a time: two would not know whose a node of the session is.
+//! 4. A turn of the task is a look, then at most one write. [`Looks`] begin 200 ms apart at least, so other clients that change or
+//!    delete the node cost a bounded number of requests.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+use zookeeper_recipes::options::Parents;
+use zookeeper_recipes::session::Looks;
+use zookeeper_recipes::zookeeper_client::{
+    Client, CreateMode, Error as ZkError, MultiWriteError, SessionId, Stat,
+};
+use zookeeper_recipes::{Error, Result, Session, SessionState, path};
+
+use crate::request::{is_over, refused};
+
+/// The time until what the servers have refused is tried again.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long after a removal a server may still apply a create whose connection was lost.
+const SECOND_SEARCH: Duration = Duration::from_secs(1);
+
+/// The most data of a node, so that a request with it fits into a server's `jute.maxbuffer`.
+const MOST_BYTES: usize = 1_000_000;
+
+/// The kept nodes of this process: the session and the path of each.
+static PLACES: LazyLock<watch::Sender<Vec<(Session, String)>>> = LazyLock::new(watch::Sender::default);
+
+/// A place among [`PLACES`], until this is dropped.
+struct Place(Session, String);
+
+impl Place {
+    fn take(session: &Session, path: &str) -> Option<Self> {
+        let place = (session.clone(), path.to_owned());
+        let is_taken = PLACES.send_if_modified(|places| {
+            let is_free = !places.contains(&place);
+            places.extend(is_free.then(|| place.clone()));
+            is_free
+        });
+        is_taken.then_some(Self(place.0, place.1))
+    }
+
+    /// Waits until the path has no kept node of the session.
+    async fn is_free(session: &Session, path: &str) {
+        let mut places = PLACES.subscribe();
+        // The sender lives as long as the process.
+        _ = places.wait_for(|places| !places.iter().any(|place| place.0 == *session && place.1 == path)).await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Dropped after the lock: it may be the last handle of the session.
+        let mut removed = None;
+        PLACES.send_modify(|places| {
+            let at = places.iter().position(|place| place.0 == self.0 && place.1 == self.1);
+            removed = at.map(|at| places.swap_remove(at));
+        });
+    }
+}
+
+/// Whether the node is there.
+#[derive(Clone, Debug)]
+enum Standing {
+    Absent,
+    /// A node of another session is there, with its data.
+    Taken(SessionId, Arc<[u8]>),
+    There {
+        /// The ZooKeeper session that it belongs to.
+        id: SessionId,
+        /// The transaction that created it.
+        czxid: i64,
+        /// The number of its data.
+        number: u64,
+        /// The data that the servers refuse to write, and the reason.
+        refused: Option<(u64, Error)>,
+    },
+    /// The servers refuse it.
+    Failed(Error),
+    /// The session is over.
+    Ended(Error),
+}
+
+/// The data that the node is to have.
+struct Data {
+    /// Counts the changes.
+    number: u64,
+    bytes: Arc<[u8]>,
+}
+
+/// An ephemeral node that is created again in every ZooKeeper session.
+///
+/// Curator calls this a `PersistentNode`. Dropping it deletes the node in the background.
+///
+/// It is kept by a task on the tokio runtime on which it was begun. While that is blocked, nothing is created again. After a change or a
+/// deletion the node is looked at once, and at most five times a second.
+///
+/// The node goes with its ZooKeeper session: after a [`close`](Session::close) or a [`drain`](Session::drain), with the last clone of its
+/// client.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_groups::KeptNode;
+///
+/// let member = KeptNode::keep(session, "/billing/members/host-7", b"10.0.0.7:8080")?;
+/// member.created().await?;
+/// // The service runs.
+/// member.remove().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it deletes the node"]
+#[doc(alias = "PersistentNode")]
+#[doc(alias = "GroupMember")]
+pub struct KeptNode {
+    node: Arc<Node>,
+    standing: watch::Receiver<Standing>,
+    /// Dropping it lets the task remove the node.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<()>>,
+}
+
+/// What the task that keeps the node shares with the handle.
+struct Node {
+    session: Session,
+    path: String,
+    data: watch::Sender<Data>,
+    /// A change of the data fires the watches on the children of the parent.
+    is_announced: bool,
+    /// Whether a create may yet be applied.
+    in_doubt: AtomicBool,
+    _place: Place,
+}
+
+impl KeptNode {
+    /// Keeps an ephemeral node at `path` for as long as the returned value lives. The node is created again after a deletion,
+    /// and in each session that takes the place of an expired one.
+    ///
+    /// Missing ancestors are created one by one, according to the [options](zookeeper_recipes::Options::with_parents) of the session, which
+    /// also set the ACLs of the node. A node of another client at `path` is left alone, and ours is created when that
+    /// is gone. A node of your own last session is treated likewise: until the servers have ended that session, its node
+    /// stands for the service. Data that another client writes to the node stays until the node is created again, or until
+    /// [`set_data`](KeptNode::set_data).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, if `data` is longer than a node's data may be, and outside a tokio runtime.
+    /// [`Error::NameTaken`] if this session keeps a node at `path` already. [`Error::SessionFull`] if it has no room for another watch.
+    pub fn keep(session: &Session, path: &str, data: &[u8]) -> Result<Self> {
+        Self::begin(session, path, data, false)
+    }
+
+    /// As [`keep`](Self::keep); if `is_announced`, a change of the data fires the watches on the children of the parent.
+    pub(crate) fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
+        path::validate(path)?;
+        validate(data)?;
+        let runtime = Handle::try_current().map_err(|_| {
+            let reason = "there is none; call this on the tokio runtime that is to keep the node".to_owned();
+            Error::InvalidInput { what: "runtime", reason }
+        })?;
+        let looks = session.looks([path])?;
+        let Some(_place) = Place::take(session, path) else {
+            let (path, session) = (path.to_owned(), session.id());
+            return Err(Error::NameTaken { path, session, data: Vec::new() });
+        };
+        let (session, path, in_doubt) = (session.clone(), path.to_owned(), AtomicBool::new(false));
+        let data = watch::Sender::new(Data { number: 0, bytes: data.into() });
+        let node = Arc::new(Node { session, path, data, is_announced, in_doubt, _place });
+        let ((sender, standing), (stop, stopped)) = (watch::channel(Standing::Absent), oneshot::channel());
+        let task = runtime.spawn(run(node.clone(), looks, sender, stopped));
+        Ok(Self { node, standing, stop, task })
+    }
+
+    /// As [`begin`](Self::begin), once this session keeps no other node at `path`.
+    pub(crate) async fn begin_when_free(session: &Session, path: &str, data: &[u8]) -> Result<Self> {
+        loop {
+            match Self::begin(session, path, data, true) {
+                Err(Error::NameTaken { .. }) => Place::is_free(session, path).await,
+                begun => return begun,
+            }
+        }
+    }
+
+    /// The path of the node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.node.path
+    }
+
+    /// Whether the node is there in the present ZooKeeper session, as far as is known. While there is no connection, it may
+    /// be gone with the session, which is noticed later.
+    #[must_use]
+    pub fn is_created(&self) -> bool {
+        self.seen().is_some()
+    }
+
+    /// The transaction that created the node, its `czxid`, if it [is there](Self::is_created). It is larger each time that the node
+    /// is created again, so a service that compares it knows that its node was away.
+    #[must_use]
+    pub fn generation(&self) -> Option<u64> {
+        self.seen().map(|(czxid, _)| czxid.cast_unsigned())
+    }
+
+    /// The transaction that created the node in the present ZooKeeper session, and the number of its data, if it is there.
+    fn seen(&self) -> Option<(i64, u64)> {
+        let session = &self.node.session;
+        let seen = match *self.standing.borrow() {
+            Standing::There { id, czxid, number, .. } if id == session.id() => (czxid, number),
+            _ => return None,
+        };
+        let is_alive = matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended);
+        is_alive.then_some(seen)
+    }
+
+    /// Waits until the node is there in the present ZooKeeper session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
+    /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
+    pub async fn created(&self) -> Result<()> {
+        self.there(0, false).await
+    }
+
+    /// As [`created`](Self::created), but another node at the path is an error.
+    pub(crate) async fn created_if_free(&self) -> Result<()> {
+        self.there(0, true).await
+    }
+
+    /// Changes the data of the node, also for all later ZooKeeper sessions, and waits until the node has it.
+    ///
+    /// If there is no connection, or another client has a node at the path, it waits as [`created`](Self::created) does.
+    /// A change is written at once if the last one was 200 ms ago or longer, and of several changes within 200 ms the last alone
+    /// may be written. Earlier calls return when a later change is written.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on the data is remembered. Dropping the future later stops the waiting, and the data is still written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `data` is longer than a node's data may be; the node keeps the data that it has. Otherwise as
+    /// [`created`](Self::created): what the servers refuse is tried again every second, with this data.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(member: zookeeper_groups::KeptNode) -> Result<(), zookeeper_recipes::Error> {
+    /// member.set_data(b"10.0.0.7:8080 draining").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_data(&self, data: &[u8]) -> Result<()> {
+        validate(data)?;
+        let mut number = 0;
+        self.node.data.send_modify(|last| {
+            number = last.number + 1;
+            *last = Data { number, bytes: data.into() };
+        });
+        self.there(number, false).await
+    }
+
+    /// Waits until the node is there with the data of this number, or a later one.
+    async fn there(&self, number: u64, is_free: bool) -> Result<()> {
+        let mut standing = self.standing.clone();
+        loop {
+            match &*standing.borrow_and_update() {
+                Standing::Failed(error) | Standing::Ended(error) => return Err(error.clone()),
+                Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
+                    return Err(error.clone());
+                }
+                Standing::Taken(session, data) if is_free => {
+                    let (path, session, data) = (self.node.path.clone(), *session, data.to_vec());
+                    return Err(Error::NameTaken { path, session, data });
+                }
+                _ => {}
+            }
+            if self.seen().is_some_and(|(_, there)| there >= number) {
+                return Ok(());
+            }
+            // The runtime is gone.
+            standing.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    /// Deletes the node, if it is there. If the answer to a create was lost, or has not come yet, it looks again a second
+    /// later, because servers may apply a lost create late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. The node is then
+    /// deleted in the background, as soon as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over: the node
+    /// goes with its ZooKeeper session. If the servers refuse to delete it, their reason, such as [`Error::NoAuth`].
+    pub async fn remove(self) -> Result<()> {
+        let Self { node, stop, task, .. } = self;
+        drop(stop);
+        let limit = node.in_doubt.load(Ordering::Relaxed).then(|| SECOND_SEARCH + node.session.timeout());
+        let session = node.session.clone();
+        // The place is free with the end of the task.
+        drop(node);
+        session.within(limit, async { task.await.unwrap_or(Err(Error::Closed)) }).await
+    }
+}
+
+impl fmt::Debug for KeptNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptNode")
+            .field("path", &self.node.path)
+            .field("is_created", &self.is_created())
+            .finish_non_exhaustive()
+    }
+}
+
+fn validate(data: &[u8]) -> Result<()> {
+    if data.len() <= MOST_BYTES {
+        return Ok(());
+    }
+    let reason = format!("it has {} bytes; {MOST_BYTES} are the most", data.len());
+    Err(Error::InvalidInput { what: "data", reason })
+}
+
+/// Keeps the node until it is to be removed, or the session is over, and removes it.
+async fn run(
+    node: Arc<Node>,
+    looks: Looks,
+    standing: watch::Sender<Standing>,
+    stopped: oneshot::Receiver<()>,
+) -> Result<()> {
+    tokio::select! {
+        biased;
+        _ = stopped => {}
+        error = keep(&node, looks, &standing) => {
+            standing.send_replace(Standing::Ended(error.clone()));
+            return Err(error);
+        }
+    }
+    let removed = remove(&node).await;
+    if let Err(error) = removed.as_ref()
+        && !is_over(error)
+    {
+        tracing::warn!(path = node.path, %error, "cannot delete a node that was kept; it stays until its session ends");
+    }
+    removed
+}
+
+/// Keeps the node until the session is over, and returns the error of that.
+async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>) -> Error {
+    let (mut data, mut written) = (node.data.subscribe(), None);
+    loop {
+        tokio::select! {
+            () = looks.due() => {}
+            _ = data.changed() => {
+                looks.look_by(Instant::now());
+                looks.due().await;
+            }
+        }
+        match node.turn(&mut looks, &mut data, &mut written, standing).await {
+            Ok(now) => _ = standing.send_replace(now),
+            Err(error) if is_over(&error) => return error,
+            Err(error) => {
+                tracing::warn!(path = node.path, %error, "cannot keep a node");
+                standing.send_replace(Standing::Failed(error));
+                looks.look_by(Instant::now() + PAUSE);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Looks, and creates or writes the node if it is not as it is to be. `written` is the number of the data that was written last. If
+    /// the node has other data then, another client has written it.
+    async fn turn(
+        &self,
+        looks: &mut Looks,
+        data: &mut watch::Receiver<Data>,
+        written: &mut Option<u64>,
+        standing: &watch::Sender<Standing>,
+    ) -> Result<Standing> {
+        let mut look = self.look(looks).await?;
+        // A change from now on wakes the task.
+        let (number, bytes) = {
+            let newest = data.borrow_and_update();
+            (newest.number, newest.bytes.clone())
+        };
+        if look == Err(ZkError::NoNode) {
+            standing.send_replace(Standing::Absent);
+            match self.create(&bytes).await? {
+                Ok(()) => *written = Some(number),
+                Err(ZkError::NodeExists) => {}
+                Err(ZkError::NoNode) => return Err(self.no_parent()),
+                Err(error) => return Err(refused("create", &self.path, error)),
+            }
+            look = self.look(looks).await?;
+        }
+        let (there, stat) = match look {
+            Ok(there) => there,
+            Err(ZkError::NoNode) => {
+                looks.look_by(Instant::now());
+                return Ok(Standing::Absent);
+            }
+            Err(error) => return Err(refused("watch", &self.path, error)),
+        };
+        if stat.ephemeral_owner != looks.session_id().0 {
+            return Ok(Standing::Taken(SessionId(stat.ephemeral_owner), there.into()));
+        }
+        let mut not_written = None;
+        if *there == *bytes {
+            *written = Some(number);
+        } else if *written != Some(number) {
+            match self.write(&bytes, stat.version).await? {
+                Ok(()) => *written = Some(number),
+                // Another client was faster, or it was done by an earlier attempt.
+                Err(ZkError::BadVersion | ZkError::NoNode) => looks.look_by(Instant::now()),
+                Err(error) => {
+                    not_written = Some((number, refused("write", &self.path, error)));
+                    looks.look_by(Instant::now() + PAUSE);
+                }
+            }
+        }
+        let (id, czxid, number) = (looks.session_id(), stat.czxid, written.unwrap_or(0));
+        Ok(Standing::There { id, czxid, number, refused: not_written })
+    }
+
+    /// Reads what is at the path, and watches it. This leaves no watch on a node that does not exist, as `exists` would.
+    async fn look(&self, looks: &mut Looks) -> Result<Result<(Vec<u8>, Stat), ZkError>> {
+        let look = looks.look(|client| async move {
+            let (data, stat, watch) = client.get_and_watch_data(&self.path).await?;
+            Ok(((data, stat), vec![watch]))
+        });
+        look.await
+    }
+
+    /// Creates the node, and before it what is missing above it, one after the other.
+    async fn create(&self, data: &[u8]) -> Result<Result<(), ZkError>> {
+        let options = self.session.lock_options();
+        let own = &CreateMode::Ephemeral.with_acls(options.acls());
+        let mode = match options.parents() {
+            Parents::Persistent => Some(CreateMode::Persistent),
+            Parents::Container => Some(CreateMode::Container),
+            _ => None,
+        };
+        let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // Until it is answered: this may be dropped before.
+        let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
+        let sent = &AtomicU32::new(0);
+        let created = self.session.request(Some(Duration::MAX), |client| async move {
+            sent.fetch_add(1, Ordering::Relaxed);
+            match (client.create(&self.path, data, own).await, mode) {
+                (Err(ZkError::NoNode), Some(mode)) if !parent.is_empty() => {
+                    client.mkdir(parent, &mode.with_acls(options.parent_acls())).await?;
+                    client.create(&self.path, data, own).await.map(drop)
+                }
+                (created, _) => created.map(drop),
+            }
+        });
+        let created = created.await?;
+        if sent.load(Ordering::Relaxed) == 1 && !matches!(created, Err(ZkError::UnexpectedErrorCode(_))) {
+            self.in_doubt.store(was_in_doubt, Ordering::Relaxed);
+        }
+        Ok(created)
+    }
+
+    fn no_parent(&self) -> Error {
+        let why = match self.session.lock_options().parents() {
+            Parents::MustExist => "the options leave it to you: create it first",
+            _ => "it is gone as soon as it is created; does the chroot of the session exist?",
+        };
+        Error::InvalidInput { what: "path", reason: format!("there is no parent for {:?}, and {why}", self.path) }
+    }
+
+    /// Writes the data, if the node has this version.
+    async fn write(&self, data: &[u8], version: i32) -> Result<Result<(), ZkError>> {
+        let path = &*self.path;
+        // Beside the node, which has no children.
+        let news = &self.is_announced.then(|| format!("{path}.{}", Uuid::new_v4().simple()));
+        let write = self.session.request(Some(Duration::MAX), |client| async move {
+            let Some(news) = news else { return client.set_data(path, data, Some(version)).await.map(drop) };
+            // It fires watches on the children of the parent, and no listing shows the child.
+            let mut writer = client.new_multi_writer();
+            writer.add_set_data(path, data, Some(version))?;
+            writer.add_create(news, &[], &CreateMode::Ephemeral.with_acls(self.session.lock_options().acls()))?;
+            writer.add_delete(news, None)?;
+            match writer.commit().await {
+                Ok(_) => Ok(()),
+                Err(
+                    MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source },
+                ) => Err(source),
+            }
+        });
+        write.await
+    }
+}
+
+/// Deletes the node, if it is one of this ZooKeeper session. If a create had an unknown outcome, that is done again a second later, as for
+/// the nodes of locks.
+async fn remove(node: &Node) -> Result<()> {
+    let id = node.session.id();
+    delete(node, id).await?;
+    if node.in_doubt.load(Ordering::Relaxed) {
+        sleep(SECOND_SEARCH).await;
+        delete(node, id).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the node, if it is one of this ZooKeeper session, and its session is still the present one.
+async fn delete(node: &Node, id: SessionId) -> Result<()> {
+    let path = &*node.path;
+    loop {
+        let deleted = node.session.request(Some(Duration::MAX), |client: Client| async move {
+            if client.session_id() != id {
+                return Ok(());
+            }
+            // So that the look shows what was created over another connection.
+            client.sync(path).await?;
+            match client.check_stat(path).await? {
+                Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,
+                _ => Ok(()),
+            }
+        });
+        match deleted.await? {
+            Ok(()) | Err(ZkError::NoNode) => return Ok(()),
+            Err(ZkError::Throttled) => sleep(PAUSE).await,
+            Err(error) => return Err(refused("delete", path, error)),
+        }
+    }
+}

@@ -1,0 +1,850 @@
+//! [`Members`]: the members of a group, with their data, over sessions.
+//!
+//! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other children are
+//!    no members.
+//! 2. One task looks for all subscribers of a `Members` and its clones. It has one watch, on the children of the path. An event only
+//!    triggers a look: the task lists the children, and each subscriber compares the set with the one it returned last. Looks are
+//!    `TURN` apart, so members that flap cost a bounded number of requests.
+//! 3. A listing has the names. Its stat gives the number of children that were ever created under the path. If that has grown by
+//!    the number of new names, only these are read. Otherwise a member was away, or has changed its data, and all are read.
+//! 4. A change of data fires no watch on children. So the transaction that writes it also creates and deletes a child
+//!    (`kept_node`). This fires the watch and counts as a create, and no listing shows the child.
+//! 5. No wait rests on an event alone: every 20 to 30 s everything is read again.
+//! 6. A member that has gone stays in the set for the grace. A listing that was sent after the grace removes it. The clock alone
+//!    never does, so an outage removes no member.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+use zookeeper_recipes::session::Looks;
+use zookeeper_recipes::zookeeper_client::{
+    Client, Error as ZkError, MultiReadResult, OneshotWatcher, SessionId, Stat,
+};
+use zookeeper_recipes::{Error, Result, Session, path};
+
+use crate::kept_node::{KeptNode, PAUSE};
+use crate::request::{is_over, read_all, refused};
+
+/// How many members are read in one request, and how large that is at most.
+const BURST: usize = 500;
+const BURST_BYTES: usize = 512 * 1024;
+
+/// The most data of a member: all processes of a group read the data of all, and all at once after an outage.
+const MAX_DATA_BYTES: usize = 4 * 1024;
+
+/// How old the data of members may be when a look reads all of it again: [`Looks`] look after this time also without an event.
+const SLOW: Duration = Duration::from_secs(20);
+
+/// Longer graces do not end in the life of a process.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// A group of processes: who is in it, with the data of each, over lost connections and sessions.
+///
+/// A process [joins](Self::join) under a name, which has one owner at a time. [`members`](Self::members) reads the group once, and
+/// [`changes`](Self::changes) follows it. Choose stable names, such as that of a host or of a pod in a stateful set. Then a process that
+/// restarts is the same member.
+///
+/// Curator's `GroupMember` does the same over a `PathChildrenCache`. Both use the same nodes: an ephemeral child of the path for each
+/// member, with the member's name and data.
+///
+/// It is a handle. Clones share one watch, and one listing for each change, for any number of members and
+/// [subscribers](Self::changes). So create one handle for each group in a process, and clone it.
+///
+/// # What is not promised
+///
+/// Membership is no lock. A member that was cut off stays in the set until the servers have ended its session, and two
+/// processes may see different sets for a moment. Use a lock for what only one process may do at a time.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](zookeeper_recipes#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+/// use std::time::Duration;
+///
+/// use zookeeper_groups::Members;
+///
+/// let members = Members::new(&session, "/services/orders/members")?.with_grace(Duration::from_secs(10));
+/// let mine = members.join("orders-0", b"10.0.0.7:8080").await?;
+/// let mut changes = members.changes();
+/// loop {
+///     for member in changes.changed().await? {
+///         println!("{} at {}", member.name(), String::from_utf8_lossy(member.data()));
+///     }
+/// }
+/// # }
+/// ```
+#[doc(alias = "GroupMember")]
+#[doc(alias = "PathChildrenCache")]
+#[derive(Clone)]
+pub struct Members {
+    group: Group,
+    /// The task that looks, while somebody is subscribed.
+    looking: Arc<Mutex<Weak<Looking>>>,
+}
+
+/// A group, and how it is looked at.
+#[derive(Clone)]
+struct Group {
+    session: Session,
+    path: Arc<str>,
+    grace: Duration,
+}
+
+/// A member of a group, as of one moment.
+///
+/// Two are equal if they show the same node with the same data.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Member {
+    name: Arc<str>,
+    data: Arc<[u8]>,
+    czxid: i64,
+    session_id: i64,
+    since: SystemTime,
+    is_away: bool,
+}
+
+impl Member {
+    fn new(node: &str, data: Vec<u8>, stat: &Stat) -> Self {
+        let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
+        let name = path::key(node).map_or_else(|| node.into(), Arc::from);
+        Self {
+            name,
+            data: data.into(),
+            czxid: stat.czxid,
+            session_id: stat.ephemeral_owner,
+            since,
+            is_away: false,
+        }
+    }
+
+    /// The name under which it has joined.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its data.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// When it joined, by the servers' clock. For a member that was away it is when it came back.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.since
+    }
+
+    /// The number of the transaction that created its node (`czxid`). It is larger each time that the member has been away and is
+    /// back. A change of data leaves it as it is.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.czxid.cast_unsigned()
+    }
+
+    /// The ZooKeeper session that its node belongs to.
+    #[must_use]
+    pub fn session_id(&self) -> SessionId {
+        SessionId(self.session_id)
+    }
+
+    /// Whether it has gone, and stays in the set for the [grace](Members::with_grace). This alone wakes no subscriber;
+    /// [`MemberChanges::wait_for`] sees it.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.is_away
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("name", &self.name)
+            .field("data", &String::from_utf8_lossy(&self.data))
+            .field("generation", &self.generation())
+            .field("session_id", &self.session_id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Members {
+    /// Creates a handle of the group at `path`. Sends nothing.
+    ///
+    /// The session's [lock options](Session::with_lock_options) set the ACLs of the nodes, and how a missing path is created. A member
+    /// needs CREATE and DELETE on the path. A process that looks needs READ on the path and on the nodes of all members.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path.
+    pub fn new(session: &Session, path: &str) -> Result<Self> {
+        path::validate(path)?;
+        let group = Group { session: session.clone(), path: path.into(), grace: Duration::ZERO };
+        Ok(Self { group, looking: Arc::default() })
+    }
+
+    /// Sets for how long a member that has gone stays in the set. The default is zero.
+    ///
+    /// A member goes when it leaves, and when the servers have ended its session. If it is back within the grace with the same
+    /// data, subscribers are not woken. So a renewed session, or a process that restarts under the same name, is no change.
+    /// [`Member::generation`] is larger afterwards. Without a grace, a member that was away and is back is a change, even if no look
+    /// came in between.
+    ///
+    /// The grace is measured by this process, from the look that missed the member. At its end one more listing is sent, which removes the
+    /// member. So in an outage of this process no member is removed. The grace applies to [`changes`](Self::changes), of this value and
+    /// of clones made from it.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        // A longer one may end at no time that a clock has.
+        self.group.grace = grace.min(LONGEST);
+        // Another task looks for other subscribers.
+        self.looking = Arc::default();
+        self
+    }
+
+    /// The path of the group.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.group.path
+    }
+
+    /// Joins the group under `name`, with `data`. The membership lasts over lost connections and sessions, until it is dropped
+    /// or the session is closed.
+    ///
+    /// `name` is any text. What a path may not contain is written as [`path::segment`] writes it. A member that was
+    /// [cut off](Membership::is_joined) for longer than its session joins again by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the group in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NameTaken`], with the session and data of the owner, if the name is taken by another process or by another
+    /// membership of this one. After a crash the owner is the last session of the crashed process, until the servers have ended it.
+    /// [`join_when_free`](Self::join_when_free) waits for that.
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it.
+    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than 4 KiB,
+    /// or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(members: zookeeper_groups::Members) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Error;
+    ///
+    /// let mine = match members.join("orders-0", b"10.0.0.7:8080").await {
+    ///     Err(Error::NameTaken { session, .. }) => {
+    ///         eprintln!("session {session} is orders-0; its process may have crashed a moment ago");
+    ///         members.join_when_free("orders-0", b"10.0.0.7:8080").await?
+    ///     }
+    ///     joined => joined?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn join(&self, name: &str, data: &[u8]) -> Result<Membership> {
+        let node = KeptNode::begin(&self.group.session, &self.node_of(name, data)?, data, true)?;
+        let membership = Membership { node, name: name.to_owned() };
+        self.group.session.within(None, membership.node.created_if_free()).await?;
+        Ok(membership)
+    }
+
+    /// Joins the group as soon as the name is free, for as long as that takes. Several waiters for one name get it in no particular
+    /// order.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`join`](Self::join).
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join), but neither [`Error::NameTaken`] nor [`Error::Unavailable`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(members: zookeeper_groups::Members) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::timeout;
+    ///
+    /// // The session of a process that has crashed ends after one session timeout.
+    /// let mine = timeout(Duration::from_secs(30), members.join_when_free("orders-0", b"10.0.0.7:8080")).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn join_when_free(&self, name: &str, data: &[u8]) -> Result<Membership> {
+        let node = KeptNode::begin_when_free(&self.group.session, &self.node_of(name, data)?, data).await?;
+        let membership = Membership { node, name: name.to_owned() };
+        membership.node.created().await?;
+        Ok(membership)
+    }
+
+    /// The path of a member's node, if it may have this data.
+    fn node_of(&self, name: &str, data: &[u8]) -> Result<String> {
+        validate(data)?;
+        Ok(format!("{}/{}", self.group.path, path::segment(name)))
+    }
+
+    /// Reads who is in the group, in the order of the names: one listing, and one request for the data of every 500 members. It is
+    /// what the connected server knows, which may be behind the others. It takes no account of the grace.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it: a
+    /// member whose node may not be read is an error, because a set without it would be a wrong one. [`Error::Closed`] and
+    /// [`Error::SessionEnded`] if there is no session any more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(members: zookeeper_groups::Members) -> Result<(), zookeeper_recipes::Error> {
+    /// for member in members.members().await? {
+    ///     println!("{member:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn members(&self) -> Result<Vec<Member>> {
+        let (mut view, session) = (View::default(), &self.group.session);
+        let group = Group { grace: Duration::ZERO, ..self.group.clone() };
+        session.within(None, view.look(&group, None)).await?;
+        Ok(view.members())
+    }
+
+    /// Subscribes to the set of members. The first [`changed`](MemberChanges::changed) returns the present set.
+    ///
+    /// One task looks for all subscribers of this value and its clones, on the tokio runtime of the first. It ends with the last. A
+    /// change costs one listing, and one read if a member has joined or has changed its data. There are at most five looks a
+    /// second. At rest everything is read once in 20 to 30 s, in case an event was never sent.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    #[must_use]
+    pub fn changes(&self) -> MemberChanges {
+        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = looking.upgrade().unwrap_or_else(|| {
+            let (sender, seen) = watch::channel(Seen::Nothing);
+            let task = tokio::spawn(look(self.group.clone(), sender)).abort_handle();
+            Arc::new(Looking { group: self.group.clone(), seen, task })
+        });
+        *looking = Arc::downgrade(&shared);
+        let mut seen = shared.seen.clone();
+        seen.mark_changed();
+        let view = Subscribed { looking: shared, seen, last: None };
+        MemberChanges { view, next: Mutex::default(), has_ended: false }
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Members")
+            .field("path", &self.path())
+            .field("grace", &self.group.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place in a group, from [`Members::join`]. Dropping it leaves the group in the background.
+///
+/// [`Session::drain`] keeps it until the session is closed. So leave before a drain, or announce it with [`set`](Self::set).
+#[derive(Debug)]
+#[must_use = "dropping it leaves the group"]
+pub struct Membership {
+    node: KeptNode,
+    name: String,
+}
+
+impl Membership {
+    /// The name under which it has joined.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its node is there in the present ZooKeeper session, as far as is known.
+    ///
+    /// It is not while the session is renewed, and while another node has the name. That is the node of its own last session, until
+    /// the servers have ended that session, or the node of a process that took the name meanwhile. It joins again as soon as the name is
+    /// free.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.node.is_created()
+    }
+
+    /// Waits until it [is joined](Self::is_joined).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
+    /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
+    pub async fn joined(&self) -> Result<()> {
+        self.node.created().await
+    }
+
+    /// Its [generation](Member::generation), if it [is joined](Self::is_joined). It grows when this member was away.
+    #[must_use]
+    pub fn generation(&self) -> Option<u64> {
+        self.node.generation()
+    }
+
+    /// Changes its data, also for all later ZooKeeper sessions, and waits until the servers have it. Subscribers get the changed set.
+    ///
+    /// The data is written at once if the last change was 200 ms ago or longer. Of several changes within 200 ms only the last may be
+    /// written. Each change costs every process that looks one listing and one read of all members. So do not publish a load that
+    /// changes all the time.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on the data is remembered. Dropping the future later stops the waiting, and the data is still written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `data` is longer than 4 KiB. Otherwise as [`joined`](Self::joined).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mine: zookeeper_groups::Membership) -> Result<(), zookeeper_recipes::Error> {
+    /// mine.set(b"10.0.0.7:8080 draining").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set(&self, data: &[u8]) -> Result<()> {
+        validate(data)?;
+        self.node.set_data(data).await
+    }
+
+    /// Leaves the group, and waits until the servers have confirmed it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout. It then leaves in the background, as soon as a server
+    /// answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over, and the servers' reason, such as [`Error::NoAuth`],
+    /// if they refuse it. The member then stays in the set until its ZooKeeper session ends.
+    pub async fn leave(self) -> Result<()> {
+        self.node.remove().await
+    }
+}
+
+/// The set of members as it changes, from [`Members::changes`].
+///
+/// It compares sets, not events, and nothing is queued. After several changes between two calls the next call returns the last
+/// set. A set equal to the one returned last is not returned again.
+///
+/// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends with the session.
+pub struct MemberChanges {
+    view: Subscribed,
+    /// The item that the stream waits for, with the subscription as it is then.
+    next: Mutex<Option<BoxFuture<'static, Next>>>,
+    has_ended: bool,
+}
+
+type Next = (Subscribed, Result<Vec<Member>>);
+
+/// A subscription.
+#[derive(Clone)]
+struct Subscribed {
+    looking: Arc<Looking>,
+    seen: watch::Receiver<Seen>,
+    /// What was returned last.
+    last: Option<Arc<[Member]>>,
+}
+
+impl MemberChanges {
+    /// Waits for a set that differs from the one returned last, and returns it in the order of the names. The first call returns the
+    /// present set as soon as it is known.
+    ///
+    /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in [generations](Member::generation).
+    ///
+    /// In an outage it waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAuth`] if the ACLs deny it, and [`Error::SessionFull`] if the session has too many watches. It is tried again
+    /// every second, so the next call waits for that.
+    /// [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
+    pub async fn changed(&mut self) -> Result<Vec<Member>> {
+        self.view().changed().await
+    }
+
+    /// Waits for a set for which `wanted` is true, and returns it: at once, if it is the present one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`changed`](Self::changed).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(members: zookeeper_groups::Members) -> Result<(), zookeeper_recipes::Error> {
+    /// // Begin when the fleet is complete.
+    /// let fleet = members.changes().wait_for(|members| members.len() >= 3).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_for(&mut self, wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
+        self.view().wait_for(wanted).await
+    }
+
+    /// Whether what was returned last may be out of date: nothing was returned yet, there is news, the session is disconnected, or
+    /// the set was not read in the present ZooKeeper session.
+    ///
+    /// While this is false, a change takes as long to be noticed as the servers take to send an event. A connection counts until the
+    /// client gives it up: one on which the servers have fallen silent does so for a fifth of the session timeout.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.view.is_stale()
+    }
+}
+
+impl MemberChanges {
+    /// The subscription, of which the stream then begins again.
+    fn view(&mut self) -> &mut Subscribed {
+        *self.next.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        &mut self.view
+    }
+}
+
+impl Stream for MemberChanges {
+    type Item = Result<Vec<Member>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { view, next, has_ended } = &mut *self;
+        if *has_ended {
+            return Poll::Ready(None);
+        }
+        let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let wait = || {
+            let mut view = view.clone();
+            async move {
+                let seen = view.changed().await;
+                (view, seen)
+            }
+            .boxed()
+        };
+        let (subscribed, seen) = ready!(next.get_or_insert_with(wait).poll_unpin(cx));
+        *next = None;
+        *view = subscribed;
+        *has_ended = seen.as_ref().is_err_and(is_over);
+        Poll::Ready(Some(seen))
+    }
+}
+
+impl fmt::Debug for MemberChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberChanges")
+            .field("path", &self.view.looking.group.path)
+            .field("last", &self.view.last)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Subscribed {
+    async fn changed(&mut self) -> Result<Vec<Member>> {
+        loop {
+            self.next().await?;
+            if let Some(news) = self.news(|members, last| last.is_none_or(|last| self.is_other(members, last)))? {
+                return Ok(self.returned(news));
+            }
+        }
+    }
+
+    async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
+        // A refusal is returned once.
+        if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
+            self.seen.mark_changed();
+        }
+        loop {
+            self.next().await?;
+            if let Some(news) = self.news(|members, _| wanted(members))? {
+                return Ok(self.returned(news));
+            }
+        }
+    }
+
+    /// Waits until the task has seen something since this was called last.
+    async fn next(&mut self) -> Result<()> {
+        let ended = self.seen.changed().await;
+        // The runtime of the task is gone.
+        ended.map_err(|_| Error::Closed)
+    }
+
+    /// What was seen, if it is wanted.
+    fn news(
+        &self,
+        mut is_wanted: impl FnMut(&[Member], Option<&[Member]>) -> bool,
+    ) -> Result<Option<Arc<[Member]>>> {
+        let members = match &*self.seen.borrow() {
+            Seen::Failed(error) => return Err(error.clone()),
+            Seen::Members { members, .. } => Arc::clone(members),
+            Seen::Nothing => return Ok(None),
+        };
+        // It may be the user's function, so no lock is held: the task that looks would wait for it, on a thread of the session.
+        Ok(is_wanted(&members, self.last.as_deref()).then_some(members))
+    }
+
+    /// Whether these sets differ for a subscriber.
+    fn is_other(&self, members: &[Member], last: &[Member]) -> bool {
+        if self.looking.group.grace.is_zero() {
+            return members != last;
+        }
+        let what = |member: &Member| (member.name.clone(), member.data.clone());
+        !members.iter().map(what).eq(last.iter().map(what))
+    }
+
+    fn returned(&mut self, members: Arc<[Member]>) -> Vec<Member> {
+        let returned = members.to_vec();
+        self.last = Some(members);
+        returned
+    }
+
+    fn is_stale(&self) -> bool {
+        let session = &self.looking.group.session;
+        // Before the lock, because this may run the user's code.
+        let (id, is_connected) = (session.id(), session.state().is_connected());
+        match &*self.seen.borrow() {
+            Seen::Members { session: seen_in, members } => {
+                let is_news = self.last.as_deref().is_none_or(|last| self.is_other(members, last));
+                is_news || *seen_in != id || !is_connected
+            }
+            Seen::Nothing | Seen::Failed(_) => true,
+        }
+    }
+}
+
+/// What the task has seen last.
+#[derive(Clone, Debug, PartialEq)]
+enum Seen {
+    Nothing,
+    Members { session: SessionId, members: Arc<[Member]> },
+    Failed(Error),
+}
+
+/// The task that looks, for all who are subscribed.
+struct Looking {
+    group: Group,
+    seen: watch::Receiver<Seen>,
+    task: AbortHandle,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn validate(data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA_BYTES {
+        return Ok(());
+    }
+    let reason = format!("it has {} bytes; {MAX_DATA_BYTES} are the most; publish where to find more", data.len());
+    Err(Error::InvalidInput { what: "data", reason })
+}
+
+/// Looks until the session is over.
+async fn look(group: Group, seen: watch::Sender<Seen>) {
+    let mut view = View::default();
+    let Some(mut looks) = begin(&group, &seen).await else { return };
+    loop {
+        looks.due().await;
+        match view.look(&group, Some(&mut looks)).await {
+            Ok(()) => {
+                let now = Seen::Members { session: looks.session_id(), members: view.members().into() };
+                seen.send_if_modified(|last| {
+                    let is_modified = *last != now;
+                    *last = now;
+                    is_modified
+                });
+                if let Some(end) = view.away.values().map(|(_, until)| *until).min() {
+                    looks.look_by(end);
+                }
+            }
+            Err(error) if is_over(&error) => {
+                seen.send_replace(Seen::Failed(error));
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(path = &*group.path, %error, "cannot see the members of a group");
+                seen.send_replace(Seen::Failed(error));
+                looks.look_by(Instant::now() + PAUSE);
+            }
+        }
+    }
+}
+
+/// Waits until the session has room for the watch. `None` if nobody waits any more.
+async fn begin(group: &Group, seen: &watch::Sender<Seen>) -> Option<Looks> {
+    while !seen.is_closed() {
+        match group.session.looks([&*group.path]) {
+            Ok(looks) => return Some(looks),
+            Err(error) => seen.send_replace(Seen::Failed(error)),
+        };
+        sleep(PAUSE).await;
+    }
+    None
+}
+
+/// What was seen of a group.
+#[derive(Default)]
+struct View {
+    /// The node of the group, and twice the number of children that were ever created under it.
+    parent: Option<(i64, i32)>,
+    /// What the last listing had. A node that is no member's has no value.
+    there: BTreeMap<String, Option<Member>>,
+    /// Members that the last listing did not have any more, and until when each is kept.
+    away: BTreeMap<String, (Member, Instant)>,
+    /// When everything is to be read again.
+    slow: Option<Instant>,
+}
+
+/// A listing. Without a path nobody is there.
+#[derive(Default)]
+struct Listing {
+    names: Vec<String>,
+    parent: Option<Stat>,
+}
+
+impl View {
+    /// Looks who is there, with a watch if it is one of several looks.
+    async fn look(&mut self, group: &Group, looks: Option<&mut Looks>) -> Result<()> {
+        let now = Instant::now();
+        let Listing { names, parent } = group.list(looks).await?;
+        let new: Vec<_> = names.iter().filter(|name| !self.there.contains_key(*name)).cloned().collect();
+        // Every create counts twice, but once for a child that is there still.
+        let parent = parent.map(|stat| (stat.czxid, stat.cversion.wrapping_add(stat.num_children)));
+        let accounted = |(node, creates): (i64, i32)| {
+            let added = i32::try_from(2 * new.len()).unwrap_or_default();
+            parent == Some((node, creates.wrapping_add(added)))
+        };
+        let reads_new = self.slow.is_some_and(|slow| now < slow) && self.parent.is_some_and(accounted);
+        // Before it is complete: what fails is not taken for seen.
+        self.parent = None;
+        let read = group.read(if reads_new { &new } else { &names }).await?;
+        if !reads_new {
+            self.slow = Some(now + SLOW);
+        }
+        self.parent = parent;
+        let mut before = std::mem::take(&mut self.there);
+        self.away.retain(|_, (_, until)| now < *until);
+        for name in names {
+            let known = before.get(&name).filter(|_| reads_new);
+            // A node that was to be read and is not there has gone since the listing.
+            let Some(found) = read.get(&name).or(known).cloned() else { continue };
+            before.remove(&name);
+            if found.is_some() {
+                self.away.remove(&name);
+            }
+            self.there.insert(name, found);
+        }
+        if !group.grace.is_zero() {
+            let until = Instant::now() + group.grace;
+            let gone = before.into_iter().filter_map(|(name, member)| Some((name, member?)));
+            for (name, member) in gone {
+                self.away.entry(name).or_insert((Member { is_away: true, ..member }, until));
+            }
+        }
+        Ok(())
+    }
+
+    /// The members, with those that are away, in the order of their names.
+    fn members(&self) -> Vec<Member> {
+        let there = self.there.values().flatten();
+        let mut members: Vec<_> = there.chain(self.away.values().map(|(member, _)| member)).cloned().collect();
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        members
+    }
+}
+
+impl Group {
+    /// Lists the children, with a watch on them, or on the creation of the path, if it is one of several looks.
+    async fn list(&self, looks: Option<&mut Looks>) -> Result<Listing> {
+        let path = &*self.path;
+        let listed = match looks {
+            Some(looks) => looks.look(|client| list_and_watch(client, path)).await?,
+            None => {
+                let list = |client: Client| async move { client.get_children(path).await };
+                match self.session.request(Some(Duration::MAX), list).await? {
+                    Ok((names, stat)) => Ok(Listing { names, parent: Some(stat) }),
+                    Err(ZkError::NoNode) => Ok(Listing::default()),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        listed.map_err(|error| refused("list", path, error))
+    }
+
+    /// Reads these children: a member, or a node that is none. One that is not there is left out.
+    async fn read(&self, names: &[String]) -> Result<BTreeMap<String, Option<Member>>> {
+        let mut found = BTreeMap::new();
+        let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
+        for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
+            let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
+            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
+            let answers = read.await?.map_err(|error| refused("read", &self.path, error))?;
+            for (name, answer) in burst.iter().zip(answers) {
+                match answer {
+                    MultiReadResult::Data { data, stat } => {
+                        let is_member = stat.ephemeral_owner != 0;
+                        found.insert(name.clone(), is_member.then(|| Member::new(name, data, &stat)));
+                    }
+                    MultiReadResult::Error { err: ZkError::NoNode } => {}
+                    MultiReadResult::Error { err } => {
+                        return Err(refused("read", &format!("{}/{name}", self.path), err));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+async fn list_and_watch(client: Client, path: &str) -> Result<(Listing, Vec<OneshotWatcher>), ZkError> {
+    loop {
+        match client.get_and_watch_children(path).await {
+            Ok((names, stat, watch)) => return Ok((Listing { names, parent: Some(stat) }, vec![watch])),
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        // If it was created meanwhile, this watch is on its data.
+        if let (None, watch) = client.check_and_watch_stat(path).await? {
+            return Ok((Listing::default(), vec![watch]));
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What the recipes of this crate need for their requests.
+
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
+use zookeeper_recipes::{Error, Result};
+
+/// Reads the data and the stats of several nodes in one request.
+pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
+    let mut reader = client.new_multi_reader();
+    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
+    reader.commit().await
+}
+
+/// The error of a request that the servers refuse.
+pub(crate) fn refused(action: &'static str, path: &str, source: ZkError) -> Error {
+    let path = path.to_owned();
+    match source {
+        ZkError::NoAuth => Error::NoAuth { path },
+        source => Error::Client { action, path, source },
+    }
+}
+
+pub(crate) fn is_over(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::SessionEnded { .. })
+}

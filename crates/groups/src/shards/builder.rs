@@ -1,0 +1,151 @@
+//! Owns [`ShardsBuilder`]: the settings of a member, and which of them are valid.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{Error, Result, Session};
+
+use crate::members::Members;
+use crate::shards::Shards;
+use crate::shards::inner::{Inner, Settings};
+use crate::tools::MOST;
+
+/// The most bytes of a member's own data.
+const MOST_DATA: usize = 4_000;
+
+/// Longer times do not end in the life of a process.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// The settings of a member, from [`Shards::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "build a handle of it"]
+pub struct ShardsBuilder {
+    path: String,
+    count: u32,
+    name: String,
+    data: Vec<u8>,
+    settings: Settings,
+}
+
+impl ShardsBuilder {
+    pub(crate) fn new(path: &str, count: u32) -> Self {
+        let settings = Settings {
+            grace: Duration::from_secs(10),
+            moves_at_once: 8,
+            settling_time: Duration::from_secs(1),
+            drain_limit: Duration::from_secs(30),
+            patience: Duration::from_secs(10),
+            name_limit: Duration::from_secs(60),
+        };
+        Self { path: path.to_owned(), count, name: String::new(), data: Vec::new(), settings }
+    }
+
+    /// Sets the name of this member. It is required.
+    ///
+    /// Choose a stable one that no other process has, such as the name of a host or of a pod in a stateful set. Which shards a member
+    /// gets depends on its name, so a process that restarts under its name gets the same shards again.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
+    /// Sets what the other members see of this one, such as its address; see [`Shards::route`]. At most 4,000 bytes.
+    pub fn data(mut self, data: impl AsRef<[u8]>) -> Self {
+        self.data = data.as_ref().to_owned();
+        self
+    }
+
+    /// Sets for how long the shards of a member that has gone are not taken by others. The default is 10 s.
+    ///
+    /// If it is back under the same name within this time, its shards have not moved. Meanwhile no member serves them. So choose the time
+    /// that a restart takes, or zero if others should take the shards at once. It begins when the member's node
+    /// is gone: if the member was [stopped](Shards::stop), when the last of its functions has ended, and one session timeout after a crash. If that
+    /// function and the restart take longer than the grace and the [`patience`](Self::patience) together, others take the shards that were released
+    /// before, and give them back.
+    /// A member that [leaves](Shards::leave) for good has no grace.
+    ///
+    /// Each member remembers who has gone, so one that starts meanwhile does not know it, and takes a part of those shards. **Restart one member at
+    /// a time**, and add members before or after that. A member that crashes again and again within the grace keeps its shards without service.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace.min(LONGEST);
+        self
+    }
+
+    /// Sets how many shards this member takes from others at a time, and how many it gives away at a time. The default is 8.
+    ///
+    /// Shards without an owner do not count: the member takes that many of them every 50 ms. Neither does a shard that it has waited for longer
+    /// than the [`patience`](Self::patience), because its owner takes long to end.
+    pub fn moves_at_once(mut self, moves: usize) -> Self {
+        self.settings.moves_at_once = moves;
+        self
+    }
+
+    /// Sets for how long the set of members has to stay the same before shards move. The default is one second. A member that starts waits for it, too.
+    ///
+    /// So a member that comes and goes moves nothing. If the set changes all the time, shards move after ten times this time.
+    pub fn settling_time(mut self, time: Duration) -> Self {
+        self.settings.settling_time = time.min(LONGEST);
+        self
+    }
+
+    /// Sets how long serving a shard may go on after it was [asked to end](crate::shards::Shard::revoke_requested) because the shard moves or this
+    /// member stops. After this time its future is dropped. The default is 30 s.
+    pub fn drain_limit(mut self, limit: Duration) -> Self {
+        self.settings.drain_limit = limit.min(LONGEST);
+        self
+    }
+
+    /// Sets for how long a shard may be without an owner, beside the [grace](Self::grace), before the next member takes it in place of the
+    /// planned one. The default is 10 s.
+    ///
+    /// The member after that takes it after twice this time, and so on. The planned owner gets the shard back as soon as it queues for it.
+    ///
+    /// A member that was granted the lock of a shard, and has not seen the set of members for this time, serves it by its last plan.
+    pub fn patience(mut self, time: Duration) -> Self {
+        self.settings.patience = time.min(LONGEST);
+        self
+    }
+
+    /// Sets how long [`Shards::run`] waits if the name is taken. The default is 60 s.
+    ///
+    /// After a crash the name is taken until the servers have ended the old session. So it has to be longer than the session timeout.
+    pub fn name_limit(mut self, limit: Duration) -> Self {
+        self.settings.name_limit = limit.min(LONGEST);
+        self
+    }
+
+    /// Builds a handle. Sends nothing.
+    ///
+    /// The session's [lock options](Session::with_lock_options) set the ACLs of the nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing, the data is too long, or
+    /// a setting is zero that may not be.
+    pub fn build(self, session: &Session) -> Result<Shards> {
+        let Self { path, count, name, data, settings } = self;
+        let members = Members::new(session, &format!("{path}/members"))?.with_grace(settings.grace);
+        if count == 0 || count > MOST {
+            return Err(invalid("count", format!("give 1 to {MOST}, not {count}")));
+        }
+        if name.is_empty() {
+            return Err(invalid("name", "give each member a stable name of its own, such as that of its host"));
+        }
+        if data.len() > MOST_DATA {
+            return Err(invalid("data", format!("it has {} bytes; {MOST_DATA} are the most", data.len())));
+        }
+        if settings.moves_at_once == 0 {
+            return Err(invalid("moves_at_once", "with 0 no shard would ever get an owner; give 1 or more"));
+        }
+        if settings.patience.is_zero() {
+            return Err(invalid(
+                "patience",
+                "others would take shards that are about to get their owner; give a second or more",
+            ));
+        }
+        Ok(Shards::new(Inner::new(session, members, path, count, name, data, settings)?))
+    }
+}
+
+fn invalid(what: &'static str, reason: impl Into<String>) -> Error {
+    Error::InvalidInput { what, reason: reason.into() }
+}

@@ -1,0 +1,75 @@
+//! Owns [`look`]: how many nodes the locks of some shards have, and whether they have changed, in one request for each 500. The first
+//! one also reads the plan node.
+
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
+use zookeeper_recipes::{Error, Result, Session};
+
+use crate::shards::plan_node::Zxid;
+
+/// How many shards are read in one request.
+const BURST: usize = 500;
+
+/// A shard, and the path of its lock.
+pub(crate) type Path = (u32, String);
+
+/// The lock of a shard at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    /// How many nodes it has: holder and waiters.
+    pub(crate) nodes: usize,
+    /// How often one has come or gone. A path that is not there has none.
+    pub(crate) changes: Option<i32>,
+}
+
+/// What a look has found.
+pub(crate) struct Looked {
+    pub(crate) locks: Vec<(u32, Lock)>,
+    /// Shards whose locks cannot be read, and why.
+    pub(crate) refused: Vec<(u32, Error)>,
+    /// The last change of the plan node; `None` if the ACLs hide it.
+    pub(crate) plan: Option<Zxid>,
+}
+
+/// Looks at these locks, and at the plan node. It is what the connected server knows.
+pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Result<Looked> {
+    let mut found = Looked { locks: Vec::with_capacity(paths.len()), refused: Vec::new(), plan: None };
+    for (number, burst) in paths.chunks(BURST).enumerate() {
+        let also = (number == 0).then_some(plan.as_str());
+        let read = session.request(None, |client| read(client, burst, also)).await?;
+        let refused = |source| Error::Client { action: "read", path: burst[0].1.clone(), source };
+        let mut answers = read.map_err(refused)?.into_iter();
+        for ((shard, path), answer) in burst.iter().zip(&mut answers) {
+            let lock = match answer {
+                MultiReadResult::Data { stat, .. } => Lock {
+                    nodes: usize::try_from(stat.num_children).unwrap_or_default(),
+                    changes: Some(stat.cversion),
+                },
+                MultiReadResult::Error { err: ZkError::NoNode } => Lock { nodes: 0, changes: None },
+                MultiReadResult::Error { err } => {
+                    let path = path.clone();
+                    let error = match err {
+                        ZkError::NoAuth => Error::NoAuth { path },
+                        source => Error::Client { action: "read", path, source },
+                    };
+                    found.refused.push((*shard, error));
+                    continue;
+                }
+                _ => continue,
+            };
+            found.locks.push((*shard, lock));
+        }
+        match answers.next() {
+            Some(MultiReadResult::Data { stat, .. }) => found.plan = Some(Some(stat.mzxid)),
+            Some(MultiReadResult::Error { err: ZkError::NoNode }) => found.plan = Some(None),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+async fn read(client: Client, paths: &[Path], also: Option<&str>) -> Result<Vec<MultiReadResult>, ZkError> {
+    let mut reader = client.new_multi_reader();
+    let paths = paths.iter().map(|(_, path)| path.as_str()).chain(also);
+    paths.into_iter().try_for_each(|path| reader.add_get_data(path))?;
+    reader.commit().await
+}

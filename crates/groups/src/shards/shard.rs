@@ -1,0 +1,126 @@
+//! Owns [`Shard`], what serves a shard is given, and the two tasks of a shard: one waits for its lock, the other serves it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, Mutex, MutexGuard, Result};
+
+/// A shard that this member owns: the argument of the function given to [`Shards::run`](crate::Shards::run).
+///
+/// It holds nothing. The shard is released when the future of the function has ended.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    number: u32,
+    monitor: HoldMonitor,
+    asked: watch::Receiver<bool>,
+}
+
+impl Shard {
+    /// The number of the shard.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The fencing token: larger than that of every earlier owner of this shard. Send it with each write, and let the store refuse
+    /// older ones.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.monitor.fencing_token()
+    }
+
+    /// The hold of the shard's lock, for health checks and for tasks that work for this shard. Code that blocks, on a thread of
+    /// [`spawn_blocking`], looks at its [`state`](HoldMonitor::state) between two steps.
+    ///
+    /// [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
+    #[must_use]
+    pub fn monitor(&self) -> &HoldMonitor {
+        &self.monitor
+    }
+
+    /// Resolves when the shard is to be released: it moves to another member, this member [stops](crate::Shards::stop), an operator has
+    /// called `revoke` on its lock, or the session is drained. Finish the work, and return.
+    ///
+    /// If the shard moves or this member stops, the future of the function is dropped after the
+    /// [limit](crate::shards::ShardsBuilder::drain_limit). If the lock is lost, that future is dropped at once. In a task of its own, which is not dropped
+    /// then, select this with [`ended`](HoldMonitor::ended) of the [`monitor`](Self::monitor): this one resolves neither at a loss, nor
+    /// when the function has returned or panicked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before.
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let (asked, revoked) = (self.asked.clone(), self.monitor.revoke_requested());
+        async move {
+            tokio::select! {
+                () = is_asked(asked) => {}
+                () = revoked => {}
+            }
+        }
+    }
+}
+
+/// Waits until the shard is to be released; for ever if that will not be.
+async fn is_asked(mut asked: watch::Receiver<bool>) {
+    if asked.wait_for(|asked| *asked).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// How serving a shard has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Served {
+    /// The function has returned.
+    Returned,
+    Lost(Loss),
+    /// The function was asked to end and did not.
+    Cut,
+}
+
+/// Waits for the lock of a shard.
+pub(crate) async fn queue(mutex: Mutex) -> Result<Option<MutexGuard>> {
+    mutex.lock().await.map(Some)
+}
+
+/// Takes the lock of a shard that has no holder and no waiter.
+pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
+    let waiting = mutex.enqueue().await?;
+    if waiting.position() > 0 {
+        return Ok(None);
+    }
+    // One poll: if it was lost already, awaiting it would queue.
+    timeout(Duration::ZERO, waiting).await.ok().transpose()
+}
+
+/// Serves a shard until the function returns, the lock is lost, or the limit after the request to end has passed. Then it releases.
+pub(crate) async fn serve<R: Future<Output = ()>>(
+    guard: MutexGuard,
+    number: u32,
+    asked: watch::Receiver<bool>,
+    limit: Duration,
+    serve: impl FnOnce(Shard) -> R,
+) -> Served {
+    let cut = async {
+        is_asked(asked.clone()).await;
+        sleep(limit).await;
+    };
+    let shard = Shard { number, monitor: guard.monitor(), asked: asked.clone() };
+    // The future of the function is dropped before the lock is released.
+    let served = tokio::select! {
+        biased;
+        served = guard.run_until_lost(async { serve(shard).await }) => match served {
+            Ok(()) => Served::Returned,
+            Err(loss) => Served::Lost(loss),
+        },
+        () = cut => Served::Cut,
+    };
+    let path = guard.path().to_owned();
+    match guard.release().await {
+        Ok(()) | Err(Error::Lost(_)) => {}
+        // Others wait behind what is left of it.
+        Err(error) => tracing::warn!(path, %error, "cannot release a shard"),
+    }
+    served
+}

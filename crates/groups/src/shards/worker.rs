@@ -1,0 +1,801 @@
+//! Owns [`Worker`]: the loop of a member. It follows the members and the plan node, queues for the locks of the shards that the plan gives it, has them
+//! served, and gives back what is not its own.
+//!
+//! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
+//! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. The plan
+//!    that is followed counts, and if the set cannot be read for as long as the patience lasts, the last one: a shard that moves once too
+//!    often is better than one without an owner.
+//! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
+//!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
+//!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
+//!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
+//! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
+//! 5. What waits for servers is a task, and a plan is computed by a thread of its own. The loop waits for events alone, so it always
+//!    follows a stop. The pool of `spawn_blocking` is left to the user's functions, which may fill it. If no thread can be started, the last
+//!    plan stays, and it is tried again.
+//! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
+//!    grant waits for them: a member whose rules are old has an old plan.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zookeeper_recipes::{Error, MutexGuard, Result};
+
+use crate::members::{Member, MemberChanges, Membership};
+use crate::shards::inner::{Ending, Inner};
+use crate::shards::look::{Lock, Looked, look};
+use crate::shards::meter::{Gauges, Meter};
+use crate::shards::orphans::Orphans;
+use crate::shards::owned::Owned;
+use crate::shards::plan_node::{Read, Reader, Zxid};
+use crate::shards::shard::{Served, Shard, claim, queue, serve};
+use crate::shards::view::{Grant, Verdict, View};
+use crate::tools::Announcement;
+use crate::tools::Plan;
+use crate::tools::Rules;
+
+/// How often the loop looks at itself without an event.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The same while locks are granted and it is not known yet whether to keep them.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The least time between two looks at shards that are to be given back.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// The pauses before a shard is tried again whose function has returned or panicked, or whose lock was refused.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// From so many returns in a row on, the function of a shard probably never serves it.
+const MANY: u32 = 3;
+
+/// The function that serves shards.
+pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// The loop of a member.
+pub(crate) struct Worker {
+    inner: Arc<Inner>,
+    cleared: Cleared,
+    serve: Serve,
+    membership: Arc<Membership>,
+    changes: MemberChanges,
+    ending: watch::Receiver<Ending>,
+    /// The members of the last set that do not leave.
+    names: Vec<String>,
+    rules: Arc<Rules>,
+    /// The names or the rules are new: a plan is to be computed.
+    is_news: bool,
+    /// A plan is being computed.
+    is_planning: bool,
+    /// The ranks of this member in the plan that was computed last.
+    ranks: Vec<u32>,
+    is_plan_node_refused: bool,
+    /// The plan node that was read last, and the task that waits for the next.
+    zxid: Zxid,
+    reading: Option<AbortHandle>,
+    view: View,
+    orphans: Orphans,
+    meter: Meter,
+    states: Vec<State>,
+    /// The last pause of shards that had one, and how many there were in a row.
+    pauses: HashMap<u32, (Duration, u32)>,
+    shown: Shown,
+    tasks: JoinSet<Done>,
+    /// Which shard a task is for. The one that looks, and the one that announces, are for none.
+    shards: HashMap<Id, u32>,
+    is_looking: bool,
+    is_announced: bool,
+    /// Shards whose locks cannot be read, which was reported.
+    unreadable: HashSet<u32>,
+    /// The last look has failed, which was reported.
+    cannot_look: bool,
+    /// When to look at shards that are to be given back, and the pause after that.
+    look_at: Instant,
+    look_pause: Duration,
+    /// The session is over.
+    over: Option<Error>,
+}
+
+/// Shows that nothing is owned any more, also when the worker is dropped.
+struct Cleared(Arc<Inner>);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        drop(self.0.owned.send_replace(Owned::new()));
+    }
+}
+
+/// What a member is at with a shard.
+enum State {
+    Idle,
+    /// A task waits for the lock. A claim is for a shard of another member that has no owner.
+    Queued {
+        task: AbortHandle,
+        since: Instant,
+        is_claim: bool,
+    },
+    /// The lock is held, and it is not known yet whether to keep it.
+    Granted {
+        guard: MutexGuard,
+        since: Instant,
+        is_claim: bool,
+    },
+    Serving {
+        asked: watch::Sender<bool>,
+        since: Instant,
+    },
+    Paused {
+        until: Instant,
+    },
+}
+
+/// What a task has done.
+enum Done {
+    Queued(Result<Option<MutexGuard>>),
+    Served(Served),
+    Looked(Result<Looked>),
+    Announced(Result<()>),
+    Read(Reader, Result<Read>),
+    Planned(Option<Planned>),
+}
+
+/// A plan, and the ranks of this member in it.
+struct Planned {
+    plan: Plan,
+    ranks: Vec<u32>,
+}
+
+impl Worker {
+    /// Joins the group, and waits for a set that was read after that.
+    pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
+        let (members, settings) = (&inner.members, inner.settings);
+        let data = Announcement::new(inner.count, false, &inner.data).to_bytes();
+        let membership = loop {
+            match members.join(&inner.name, &data).await {
+                Err(taken @ Error::NameTaken { .. }) => {
+                    tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
+                    let joined = timeout(settings.name_limit, members.join_when_free(&inner.name, &data));
+                    break joined.await.map_err(|_| taken)??;
+                }
+                Err(error @ Error::Unavailable { .. }) => {
+                    warn(&inner, &error, "cannot join the group yet");
+                    sleep(FIRST_PAUSE).await;
+                }
+                joined => break joined?,
+            }
+        };
+        let created = membership.generation();
+        let mut changes = members.changes();
+        let has_own = |set: &[Member]| {
+            set.iter().any(|member| member.name() == inner.name && Some(member.generation()) >= created)
+        };
+        let first = loop {
+            match changes.wait_for(has_own).await {
+                Err(error) if !is_over(&error) => warn(&inner, &error, "cannot see the members"),
+                seen => break seen?,
+            }
+        };
+        // The first plan is made with its rules, also after an outage.
+        let (reader, read) = Reader::new(&inner.session, inner.plan_path())?.next().await;
+        let mut worker = Self {
+            serve,
+            membership: Arc::new(membership),
+            changes,
+            ending: inner.ending.subscribe(),
+            names: Vec::new(),
+            rules: Arc::default(),
+            is_news: false,
+            is_planning: false,
+            ranks: Vec::new(),
+            is_plan_node_refused: false,
+            zxid: None,
+            reading: None,
+            view: View::new(settings.settling_time),
+            orphans: Orphans::new(settings.grace, settings.patience),
+            meter: Meter::new(&inner.path),
+            states: (0..inner.count).map(|_| State::Idle).collect(),
+            pauses: HashMap::new(),
+            shown: Shown::default(),
+            tasks: JoinSet::new(),
+            shards: HashMap::new(),
+            is_looking: false,
+            is_announced: false,
+            unreadable: HashSet::new(),
+            cannot_look: false,
+            look_at: Instant::now(),
+            look_pause: FIRST_LOOK,
+            over: None,
+            cleared: Cleared(inner.clone()),
+            inner,
+        };
+        worker.read(reader, read);
+        worker.see(Ok(first));
+        Ok(worker)
+    }
+
+    /// Runs until the member is to end, or the session is over.
+    pub(crate) async fn run(mut self) -> Result<()> {
+        loop {
+            let is_waiting = self.follow();
+            if self.is_done() {
+                break;
+            }
+            let wake = self.wake(is_waiting);
+            tokio::select! {
+                Some(done) = self.tasks.join_next_with_id() => self.note(done),
+                seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
+                // The sender is in `inner`.
+                _ = self.ending.changed() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+        let Self { membership, over, mut tasks, cleared, .. } = self;
+        drop(cleared);
+        if let Some(error) = over {
+            return Err(error);
+        }
+        // The task that announces shares the membership until it has ended.
+        tasks.shutdown().await;
+        match Arc::try_unwrap(membership) {
+            Ok(membership) => membership.leave().await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        let is_alone = || self.view.followed().is_some_and(|plan| plan.members().is_empty());
+        match *self.ending.borrow() {
+            Ending::Leaving if is_alone() => Ending::Stopping,
+            ending => ending,
+        }
+    }
+
+    /// Whether nothing is left to do: it is to end, and no shard is served.
+    fn is_done(&self) -> bool {
+        let is_out = match self.ending() {
+            Ending::No => false,
+            Ending::Leaving => self.view.followed().is_some_and(|plan| !plan.has(&self.inner.name)),
+            Ending::Stopping => true,
+        };
+        (is_out || self.over.is_some()) && !self.states.iter().any(|state| matches!(state, State::Serving { .. }))
+    }
+
+    /// Notes a set of members.
+    fn see(&mut self, seen: Result<Vec<Member>>) {
+        let members = match seen {
+            Ok(members) => members,
+            Err(error) if is_over(&error) => return self.over = Some(error),
+            Err(error) => return warn(&self.inner, &error, "cannot see the members"),
+        };
+        let count = self.inner.count;
+        let (mut names, mut all_data) = (Vec::new(), HashMap::new());
+        for member in members {
+            let announced = Announcement::parse(member.data());
+            if !announced.as_ref().is_some_and(Announcement::is_leaving) {
+                names.push(member.name().to_owned());
+            }
+            if let Some(announced) = &announced {
+                all_data.insert(member.name().to_owned(), announced.data().to_owned());
+            }
+            if announced.is_none_or(|announced| announced.count() != count) {
+                let (path, its) = (&self.inner.path, String::from_utf8_lossy(member.data()));
+                tracing::warn!(path, count, member = member.name(), %its, "members differ in the number of shards");
+            }
+        }
+        self.inner.all_data.send_replace(all_data);
+        (self.names, self.is_news) = (names, true);
+    }
+
+    /// Notes the plan node, and waits for the next.
+    fn read(&mut self, reader: Reader, read: Result<Read>) {
+        let count = self.inner.count;
+        let (path, rules) =
+            (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
+        self.is_plan_node_refused &= rules.is_err();
+        match rules {
+            Ok(rules) if *self.rules == rules => {}
+            Ok(rules) => {
+                tracing::info!(path, name = self.inner.name, "the plan node has other rules");
+                (self.rules, self.is_news) = (Arc::new(rules), true);
+            }
+            Err(error) if is_over(&error) => return self.over = Some(error),
+            Err(error) => {
+                self.is_plan_node_refused = true;
+                tracing::warn!(path, name = self.inner.name, %error, "cannot use the plan node; its last rules stay");
+            }
+        }
+        if let Ok(read) = read {
+            self.zxid = read.zxid;
+        }
+        self.read_next(reader);
+    }
+
+    fn read_next(&mut self, reader: Reader) {
+        let read = reader.next();
+        self.reading = Some(self.tasks.spawn(async move {
+            let (reader, read) = read.await;
+            Done::Read(reader, read)
+        }));
+    }
+
+    /// Reads the plan node again that has changed without an event.
+    fn read_again(&mut self) {
+        if let Ok(reader) = Reader::new(&self.inner.session, self.inner.plan_path()) {
+            self.reading.take().into_iter().for_each(|reading| reading.abort());
+            self.read_next(reader);
+        }
+    }
+
+    /// Computes the plan of the members and the rules, and this member's ranks in it.
+    fn plan(&mut self) {
+        let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
+        if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            tracing::warn!(path, name, "all members are drained, so no drain counts");
+        }
+        let (own, (send, planned)) = (self.inner.name.clone(), oneshot::channel());
+        let compute = move || {
+            let plan = Plan::with_rules(count, names, &rules);
+            let ranks = plan.ranks(&own);
+            // The member may have ended.
+            let _ = send.send(Planned { plan, ranks });
+        };
+        if let Err(error) = thread::Builder::new().name("zookeeper-groups".to_owned()).spawn(compute) {
+            tracing::warn!(path = self.inner.path, %error, "cannot start a thread");
+        }
+        self.is_planning = true;
+        self.tasks.spawn(async move {
+            let planned = planned.await.ok();
+            if planned.is_none() {
+                sleep(FIRST_PAUSE).await;
+            }
+            Done::Planned(planned)
+        });
+    }
+
+    /// Notes a plan; `None` if there was no thread for it, or the thread has panicked.
+    fn planned(&mut self, planned: Option<Planned>) {
+        self.is_planning = false;
+        let Some(Planned { plan, ranks }) = planned else {
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            tracing::warn!(path, name, "cannot compute a plan, and tries it again; the last one stays");
+            return self.is_news = true;
+        };
+        self.ranks = ranks;
+        self.view.see(plan, Instant::now());
+    }
+
+    /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
+    fn follow(&mut self) -> bool {
+        let now = Instant::now();
+        // The next plan takes the place of the ranks, so the newest is followed first.
+        if self.view.settle(now, self.is_planning || self.is_news) {
+            self.adopt(now);
+        }
+        if !self.is_planning && std::mem::take(&mut self.is_news) {
+            self.plan();
+        }
+        if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
+            self.is_announced = true;
+            let data = Announcement::new(self.inner.count, true, &self.inner.data).to_bytes();
+            let membership = self.membership.clone();
+            self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
+        }
+        // An owner that takes long to end does not keep this member from shards without an owner.
+        let limit = self.inner.settings.patience;
+        let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
+        let mut moving = self.states.iter().filter(is_moving).count();
+        let (is_member, is_stopping, mut is_waiting) =
+            (self.is_member(), self.ending() == Ending::Stopping, false);
+        for shard in 0..self.inner.count {
+            let is_wanted = is_member && self.orphans.is_own(shard);
+            if matches!(&self.states[shard as usize], State::Paused { until } if *until <= now) {
+                self.states[shard as usize] = State::Idle;
+            }
+            match &self.states[shard as usize] {
+                State::Idle if is_wanted && moving < self.inner.settings.moves_at_once => {
+                    moving += 1;
+                    self.queue(shard, false);
+                }
+                State::Queued { task, is_claim: false, .. } if !is_wanted => {
+                    task.abort();
+                    self.states[shard as usize] = State::Idle;
+                }
+                State::Granted { .. } => is_waiting |= !self.decide(shard),
+                State::Serving { asked, .. } if is_stopping => _ = asked.send_replace(true),
+                _ => {}
+            }
+        }
+        self.look(now);
+        self.measure();
+        is_waiting
+    }
+
+    fn measure(&mut self) {
+        let (owned, is_changed) = {
+            let owned = self.inner.owned.borrow();
+            (owned.len(), !owned.keys().eq(&self.shown.shards))
+        };
+        if self.shown.is_due(is_changed, Instant::now()) {
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            let (gained, lost) = self.shown.replace(self.inner.owned.borrow().keys().copied().collect());
+            // Not under the lock of the set: a layer of the user's may ask for it.
+            tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
+        }
+        let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
+        let unassigned = match is_alone {
+            true => self.states.len() - owned,
+            // What was seen before does not count while this member does not look.
+            false if !self.looks_for_orphans() => 0,
+            false => self.orphans.unassigned(),
+        };
+        let is_plan_node_refused = self.is_plan_node_refused;
+        self.meter.measure(Gauges { owned, unassigned, is_plan_node_refused });
+    }
+
+    /// Begins to follow another plan.
+    fn adopt(&mut self, now: Instant) {
+        // It is the one that was computed last.
+        let Some(plan) = self.view.followed().cloned() else { return };
+        let (path, name, shards) =
+            (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
+        tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
+        self.orphans.follow(self.ranks.clone(), now);
+        self.inner.plan.send_replace(Some(plan));
+        self.look_soon(now);
+    }
+
+    /// Whether this member may act by its plan: it is in the group under its name.
+    fn is_member(&self) -> bool {
+        self.over.is_none() && self.ending() != Ending::Stopping && self.membership.is_joined()
+    }
+
+    fn queue(&mut self, shard: u32, is_claim: bool) {
+        let mutex = match self.inner.mutex(shard) {
+            Ok(mutex) => mutex,
+            // The longest path was tried when the handle was built.
+            Err(error) => return self.refused(shard, error),
+        };
+        let wait = async move { Done::Queued(if is_claim { claim(mutex).await } else { queue(mutex).await }) };
+        let task = self.tasks.spawn(wait);
+        self.shards.insert(task.id(), shard);
+        self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
+    }
+
+    /// Decides about a lock that was granted: it is served or released. Returns `false` if that is not known yet.
+    fn decide(&mut self, shard: u32) -> bool {
+        let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
+        let State::Granted { guard, since, is_claim } = state else { return true };
+        let is_member = !guard.state().has_ended() && self.is_member();
+        // The set may be one that was read before a pause of this process.
+        let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
+        let is_late = since.elapsed() >= self.inner.settings.patience;
+        let grant = Grant { is_claim, is_member, is_stale, is_late };
+        let verdict = self.view.verdict(shard, &self.inner.name, grant);
+        match verdict {
+            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, since, is_claim },
+            Verdict::Release => drop(guard),
+            Verdict::Serve => {
+                self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
+                let (asked, limit, function) =
+                    (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
+                let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
+                let task = self.tasks.spawn(async move { Done::Served(served.await) });
+                self.shards.insert(task.id(), shard);
+                self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
+            }
+        }
+        verdict != Verdict::Wait
+    }
+
+    /// Starts a look, if it is time: at shards that are to be given back, for waiters; at own shards that wait for a place among the moves,
+    /// and at shards of others, for those without an owner.
+    fn look(&mut self, now: Instant) {
+        if self.is_looking || self.over.is_some() {
+            return;
+        }
+        let mut shards = Vec::new();
+        if self.look_at <= now {
+            shards.extend((0..self.inner.count).filter(|&shard| self.waits_for_a_look(shard)));
+            self.look_at = now + self.look_pause;
+            self.look_pause = (self.look_pause * 2).min(TURN);
+        }
+        if self.orphans.due().is_some_and(|due| due <= now) && self.looks_for_orphans() {
+            let idle = |shard: &u32| matches!(self.states[*shard as usize], State::Idle);
+            shards.extend(self.orphans.turn(now).into_iter().filter(idle));
+        }
+        if shards.is_empty() {
+            return;
+        }
+        self.is_looking = true;
+        let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
+        let (session, plan) = (self.inner.session.clone(), self.inner.plan_path());
+        self.tasks.spawn(async move { Done::Looked(look(session, paths, plan).await) });
+    }
+
+    /// Whether it serves a shard that is another's, and has not asked its function to end yet.
+    fn is_to_be_given_back(&self, shard: u32) -> bool {
+        let is_served = matches!(&self.states[shard as usize], State::Serving { asked, .. } if !*asked.borrow());
+        is_served && !(self.orphans.is_own(shard) && self.is_member())
+    }
+
+    /// Whether it is to queue for a shard, and as many moves as are allowed are under way.
+    fn is_held_back(&self, shard: u32) -> bool {
+        matches!(&self.states[shard as usize], State::Idle) && self.orphans.is_own(shard) && self.is_member()
+    }
+
+    fn waits_for_a_look(&self, shard: u32) -> bool {
+        self.is_to_be_given_back(shard) || self.is_held_back(shard)
+    }
+
+    fn looks_for_orphans(&self) -> bool {
+        self.is_member() && self.ending() == Ending::No
+    }
+
+    fn look_soon(&mut self, now: Instant) {
+        self.look_at = now + FIRST_LOOK;
+        self.look_pause = FIRST_LOOK;
+    }
+
+    fn looked(&mut self, locks: Vec<(u32, Lock)>) {
+        let now = Instant::now();
+        locks.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
+        let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
+        let mut draining = self.states.iter().filter(is_draining).count();
+        let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
+        let mut claims = self.states.iter().filter(is_claim).count();
+        let (most, before, mut free) = (self.inner.settings.moves_at_once, draining, 0);
+        for (shard, lock) in locks {
+            let is_given_back = self.is_to_be_given_back(shard);
+            match &self.states[shard as usize] {
+                // No owner hands it over, so it waits for none that take long to end.
+                State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
+                    free += 1;
+                    self.queue(shard, false);
+                }
+                // Beside the own node there is that of a waiter.
+                State::Serving { asked, .. } if is_given_back && lock.nodes > 1 && draining < most => {
+                    draining += 1;
+                    asked.send_replace(true);
+                }
+                State::Idle if self.orphans.note(shard, lock, now) && self.is_member() && claims < most => {
+                    claims += 1;
+                    self.orphans.claimed(shard);
+                    let (path, name) = (&self.inner.path, &self.inner.name);
+                    tracing::info!(path, name, shard, "takes a shard that its planned owner does not take");
+                    self.queue(shard, true);
+                }
+                _ => {}
+            }
+        }
+        self.meter.moves((draining - before) as u64);
+        if free > 0 {
+            self.look_soon(now);
+        }
+    }
+
+    /// Notes what a task has done.
+    fn note(&mut self, done: std::result::Result<(Id, Done), JoinError>) {
+        let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let shard = self.shards.remove(&id);
+        match (done.map(|(_, done)| done), shard) {
+            (Ok(Done::Queued(queued)), Some(shard)) => self.queued(id, shard, queued),
+            (Ok(Done::Served(served)), Some(shard)) => self.served(shard, Ok(served)),
+            (Ok(Done::Looked(looked)), _) => {
+                self.is_looking = false;
+                let cannot_look = std::mem::replace(&mut self.cannot_look, looked.is_err());
+                match looked {
+                    Ok(looked) => {
+                        if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
+                            self.read_again();
+                        }
+                        self.unreadable(looked.refused);
+                        self.looked(looked.locks);
+                    }
+                    Err(error) if is_over(&error) => self.over = Some(error),
+                    Err(_) if cannot_look => {}
+                    Err(error) => warn(&self.inner, &error, "cannot look at shards"),
+                }
+            }
+            (Ok(Done::Read(reader, read)), _)
+                if self.reading.as_ref().is_some_and(|reading| reading.id() == id) =>
+            {
+                self.read(reader, read);
+            }
+            (Ok(Done::Planned(planned)), _) => self.planned(planned),
+            (Ok(Done::Announced(Err(error))), _) => {
+                warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
+                self.inner.ending.send_replace(Ending::Stopping);
+            }
+            (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
+                Some(shard) => self.served(shard, Err(failed)),
+                // It is none of the user's function: there are no timers, for example.
+                None => resume_unwind(failed.into_panic()),
+            },
+            // A waiter that was stopped.
+            _ => {}
+        }
+    }
+
+    /// Reports locks that cannot be read, once each.
+    fn unreadable(&mut self, refused: Vec<(u32, Error)>) {
+        for (shard, error) in refused {
+            if self.unreadable.insert(shard) {
+                let (path, name) = (&self.inner.path, &self.inner.name);
+                tracing::warn!(path, name, shard, %error, "cannot see whether a shard has an owner");
+            }
+        }
+    }
+
+    fn is_served(&self, shard: u32) -> bool {
+        matches!(&self.states[shard as usize], State::Serving { .. })
+    }
+
+    fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {
+        match &self.states[shard as usize] {
+            State::Queued { task, is_claim, .. } if task.id() == id => match queued {
+                Ok(Some(guard)) => {
+                    let (since, is_claim) = (Instant::now(), *is_claim);
+                    self.states[shard as usize] = State::Granted { guard, since, is_claim };
+                }
+                Ok(None) => self.states[shard as usize] = State::Idle,
+                Err(error) => self.refused(shard, error),
+            },
+            // It was stopped when it had just been granted. The guard is dropped.
+            _ => {}
+        }
+    }
+
+    /// Tries the lock of a shard again later.
+    fn refused(&mut self, shard: u32, error: Error) {
+        if is_over(&error) {
+            self.states[shard as usize] = State::Idle;
+            return self.over = Some(error);
+        }
+        let (retry_in, _) = self.pause(shard);
+        let (path, name) = (&self.inner.path, &self.inner.name);
+        tracing::warn!(path, name, shard, %error, ?retry_in, "cannot lock a shard");
+    }
+
+    fn served(&mut self, shard: u32, served: std::result::Result<Served, JoinError>) {
+        let mut was_asked = false;
+        if let State::Serving { asked, since } = &self.states[shard as usize] {
+            was_asked = *asked.borrow();
+            if since.elapsed() > LONGEST_PAUSE {
+                self.pauses.remove(&shard);
+            }
+        }
+        self.states[shard as usize] = State::Idle;
+        let mut monitor = None;
+        self.inner.owned.send_modify(|owned| monitor = owned.remove(&shard));
+        // Not under the lock of the set: its end is reported to the user's layers.
+        drop(monitor);
+        let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
+        match served {
+            Ok(Served::Lost(loss)) => tracing::debug!(path, name, shard, %loss, "has lost a shard"),
+            Ok(Served::Cut) => {
+                self.meter.cut();
+                tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
+            }
+            Ok(Served::Returned) if was_asked => {}
+            Ok(Served::Returned) => {
+                self.meter.returned();
+                let (retry_in, in_a_row) = self.pause(shard);
+                if in_a_row < MANY {
+                    tracing::info!(path, name, shard, ?retry_in, "the function of a shard has returned");
+                } else {
+                    tracing::warn!(
+                        path,
+                        name,
+                        shard,
+                        ?retry_in,
+                        in_a_row,
+                        "the function of a shard returns each time"
+                    );
+                }
+            }
+            Err(failed) => {
+                discard(failed);
+                self.meter.returned();
+                let (retry_in, _) = self.pause(shard);
+                tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has panicked");
+            }
+        }
+        if was_asked {
+            // The next move can begin.
+            self.look_soon(Instant::now());
+        }
+    }
+
+    /// Leaves a shard alone for a while. Returns for how long, and how often this was so in a row.
+    fn pause(&mut self, shard: u32) -> (Duration, u32) {
+        let last = self.pauses.get(&shard);
+        let next = last.map_or((FIRST_PAUSE, 1), |(last, times)| ((*last * 2).min(LONGEST_PAUSE), times + 1));
+        self.pauses.insert(shard, next);
+        self.states[shard as usize] = State::Paused { until: Instant::now() + next.0 };
+        next
+    }
+
+    /// When to go on without an event.
+    fn wake(&self, is_waiting: bool) -> Instant {
+        let now = Instant::now();
+        let turn = now + if is_waiting { SOON } else { TURN };
+        // A time that nothing is done at would make the loop run without a pause.
+        let can_look = !self.is_looking && self.over.is_none();
+        let look =
+            (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
+        let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
+        let (settled, shown) = (self.view.due(self.is_planning), self.shown.due);
+        let pauses = self.states.iter().filter_map(|state| match state {
+            State::Paused { until } => Some(*until),
+            _ => None,
+        });
+        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
+    }
+}
+
+/// Drops the value of a panic. Code of the user's runs then, which may panic as well.
+fn discard(failed: JoinError) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(failed))) {
+        forget(another);
+    }
+}
+
+/// The shards that were logged last. A pause of the process ends the service of many, and each comes to its end by itself: they are
+/// logged together.
+#[derive(Debug, Default)]
+struct Shown {
+    shards: BTreeSet<u32>,
+    /// When to log a change.
+    due: Option<Instant>,
+}
+
+impl Shown {
+    /// Whether to log a change: if there is one, and it began a moment ago.
+    fn is_due(&mut self, is_changed: bool, now: Instant) -> bool {
+        if !is_changed {
+            self.due = None;
+        }
+        is_changed && now >= *self.due.get_or_insert(now + SOON)
+    }
+
+    /// Returns what was gained and lost since the last time.
+    fn replace(&mut self, shards: BTreeSet<u32>) -> (Numbers, Numbers) {
+        let changes = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
+        (self.shards, self.due) = (shards, None);
+        changes
+    }
+}
+
+/// Numbers of shards, of which only the first are logged.
+struct Numbers(BTreeSet<u32>);
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FIRST: usize = 20;
+        f.debug_list().entries(self.0.iter().take(FIRST)).finish()?;
+        match self.0.len().saturating_sub(FIRST) {
+            0 => Ok(()),
+            others => write!(f, " and {others} others"),
+        }
+    }
+}
+
+fn is_over(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::SessionEnded { .. })
+}
+
+fn warn(inner: &Inner, error: &Error, what: &str) {
+    tracing::warn!(path = inner.path, name = inner.name, %error, "{what}");
+}

@@ -1,0 +1,457 @@
+//! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
+//!
+//! 1. A number is the [`Mutex`] at `<path>/<number>`, which has exclusion, growing tokens, loss and release. This file decides only
+//!    which mutex to lock. A mistake here makes a claim slow, and never gives a number twice.
+//! 2. A look is one request, which reads how many nodes each number has. Two claims that choose the same number meet in its queue,
+//!    which the second leaves at once. It looks again, and tries any that is free.
+//! 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
+//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim. Later claims see in their look
+//!    that they have to queue. Claims with another count have another queue: they would wait for numbers that the first of the others
+//!    does not know.
+//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 to 30 s, and every second if it cannot watch all.
+
+mod keep;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
+use zookeeper_recipes::{Contender, Error, Hold, Mutex, MutexGuard, Options, Result, Session, path};
+
+use crate::request::{read_all, refused};
+
+pub use crate::slots::keep::KeptSlot;
+
+/// The queue of claims, beside the numbers.
+const QUEUE: &str = "queue";
+
+/// The most bytes of the paths of all numbers, which are read in one request. Its answer is larger.
+const MAX_BYTES: usize = 100 * 1024;
+
+/// How many numbers a claim that waits watches at most.
+const MAX_WATCHED: u32 = 100;
+
+/// How often a claim that waits looks without an event, because it does not watch all numbers.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Numbers from 0 to *n* − 1, of which each has one holder at a time: worker ids, licences, partitions that are dealt by hand.
+///
+/// A number is held as a lock is. The guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports its loss before
+/// the servers can give the number to another process, and releases it when it is dropped. Use the number in
+/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a process that was stopped may
+/// go on for a moment with a number that another one has by now. Only a store that checks the token can exclude that.
+///
+/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in every
+/// client, and not stored. A client with a smaller count claims only numbers below its own.
+///
+/// Curator has no such recipe. It was asked for in CURATOR-230.
+///
+/// # Fairness
+///
+/// Claims with the same count that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
+/// queue: it may take a number that a waiting claim is about to take. A dead claim at the head of the queue stops all behind it for up to one
+/// session timeout, as a dead waiter for a lock does.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that claims leaves the queue, and releases the number in the background.
+///
+/// # Errors
+///
+/// Every call that claims fails as those of a [`Mutex`](zookeeper_recipes::Mutex#errors) do.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](zookeeper_recipes#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_groups::Slots;
+///
+/// let slot = Slots::new(&session, "/ids/orders", 1024)?.claim().await?;
+/// println!("worker {} with token {}", slot.number(), slot.fencing_token());
+/// slot.run_until_lost(async { /* makes ids with this number */ }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Slots {
+    session: Session,
+    path: String,
+    count: u32,
+    preferred: Option<u32>,
+    queue: Mutex,
+}
+
+/// A number of [`Slots`] that is held. Dropping it releases the number in the background.
+///
+/// It dereferences to a [`Hold`], which has the rest.
+#[derive(Debug)]
+#[must_use = "dropping the slot releases its number"]
+pub struct Slot {
+    guard: MutexGuard,
+    number: u32,
+}
+
+/// What a look has seen.
+struct Look {
+    /// The numbers without nodes.
+    free: Vec<u32>,
+    is_queued: bool,
+}
+
+impl Slots {
+    /// Creates a handle of the numbers below `count`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `count` is zero or too large: the paths of all numbers may
+    /// have 100 KiB, which are about 2,500 numbers at a path of 35 bytes.
+    pub fn new(session: &Session, path: &str, count: u32) -> Result<Self> {
+        Self::with_options(session, path, count, Options::new())
+    }
+
+    /// Creates a handle with its own options, laid over the session's. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if an argument cannot be used.
+    pub fn with_options(session: &Session, path: &str, count: u32, options: Options) -> Result<Self> {
+        path::validate(path)?;
+        let longest = path.len() + 1 + count.to_string().len();
+        let fits = usize::try_from(count).ok().and_then(|count| count.checked_mul(longest));
+        if count == 0 || fits.is_none_or(|bytes| bytes > MAX_BYTES) {
+            let most = MAX_BYTES / longest;
+            return Err(Error::InvalidInput {
+                what: "count",
+                reason: format!("give 1 to about {most} at this path, not {count}"),
+            });
+        }
+        let session = session.clone().with_lock_options(options);
+        // A place in the queue is no hold, and has no limit.
+        let unlimited = Options::new().with_max_hold(Duration::MAX);
+        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}-{count}"), unlimited)?;
+        Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
+    }
+
+    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last. A number that
+    /// does not exist is not preferred.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// let mut last = slots.claim().await?;
+    /// loop {
+    ///     println!("number {} until {}", last.number(), last.lost().await);
+    ///     last = slots.clone().with_preferred(last.number()).claim().await?;
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_preferred(mut self, number: u32) -> Self {
+        self.preferred = Some(number);
+        self
+    }
+
+    /// The path whose children are the numbers.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Claims a number: the [preferred](Self::with_preferred) one or the lowest that is free. Waits while all are taken, for as long as it
+    /// takes. Where several claims meet, it may get another free number.
+    ///
+    /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
+    /// and is first in the queue watches the numbers below 100, and looks each second if there are more.
+    ///
+    /// A lost connection is no error. When the session ends, the claim queues again at the tail in the renewed session.
+    ///
+    /// # Examples
+    ///
+    /// See [`Slots`].
+    pub async fn claim(&self) -> Result<Slot> {
+        self.claim_or_wait(&AtomicBool::default()).await
+    }
+
+    /// Holds a number in the background, for as long as the returned value lives: after a loss, and in each new session, it claims one
+    /// again, and prefers the one that it had. See [`KeptSlot`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime, on which the number is held.
+    #[must_use = "dropping it releases the number"]
+    pub fn keep(&self) -> KeptSlot {
+        KeptSlot::new(self.clone())
+    }
+
+    /// Claims a number without waiting for others: `None` if all are taken.
+    ///
+    /// It waits for the servers, for up to one session timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// match slots.try_claim().await? {
+    ///     Some(slot) => println!("licence {}", slot.number()),
+    ///     None => println!("all {} licences are in use", slots.count()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim(&self) -> Result<Option<Slot>> {
+        self.session.within(None, self.claim_if_free()).await
+    }
+
+    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were ahead.
+    ///
+    /// A limit of zero is a [`try_claim`](Self::try_claim) that does not wait for a connection.
+    ///
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
+    /// [`Mutex::try_lock_for`](zookeeper_recipes::Mutex::try_lock_for).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let slot = slots.try_claim_for(Duration::from_secs(1)).await?;
+    /// println!("{:?}", slot.map(|slot| slot.number()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim_for(&self, limit: Duration) -> Result<Option<Slot>> {
+        if limit.is_zero() {
+            let is_connected = self.session.state().is_connected();
+            let limit = if is_connected { None } else { Some(limit) };
+            return self.session.within(limit, self.claim_if_free()).await;
+        }
+        let has_waited = AtomicBool::default();
+        match self.session.within(Some(limit), self.claim_or_wait(&has_waited)).await {
+            Err(Error::Unavailable { .. }) if has_waited.into_inner() => Ok(None),
+            claimed => claimed.map(Some),
+        }
+    }
+
+    /// Lists who holds which number, in the order of the numbers. It is what the connected server knows, which may be behind the
+    /// others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::contenders`](zookeeper_recipes::Mutex::contenders).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// for (number, holder) in slots.holders().await? {
+    ///     println!("{number}: {holder}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<(u32, Contender)>> {
+        let free = self.session.within(None, self.look()).await?.free;
+        let taken = (0..self.count).filter(|number| free.binary_search(number).is_err());
+        let listed = taken.map(async |number| {
+            let contenders = self.mutex(number)?.contenders().await?;
+            let holder = contenders.into_iter().find(Contender::is_holder);
+            Ok::<_, Error>(holder.map(|holder| (number, holder)))
+        });
+        Ok(try_join_all(listed).await?.into_iter().flatten().collect())
+    }
+
+    async fn claim_if_free(&self) -> Result<Option<Slot>> {
+        let look = self.look().await?;
+        let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+        self.take_one(first).await
+    }
+
+    /// Takes this number, or any other that is free.
+    async fn take_one(&self, mut number: Option<u32>) -> Result<Option<Slot>> {
+        let mut is_first = true;
+        while let Some(wanted) = number {
+            let ahead = match self.take(wanted).await? {
+                Ok(slot) => return Ok(Some(slot)),
+                Err(ahead) => ahead,
+            };
+            // Others that have lost choose at this moment, too. Most have lost the first number, and differ in who was ahead.
+            let free = self.look().await?.free;
+            let by_place = free.get(ahead.saturating_sub(1)).filter(|_| std::mem::take(&mut is_first));
+            number = by_place.copied().or_else(|| any(&free));
+        }
+        Ok(None)
+    }
+
+    async fn claim_or_wait(&self, has_waited: &AtomicBool) -> Result<Slot> {
+        loop {
+            let look = self.look().await?;
+            if !look.is_queued
+                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
+            {
+                return Ok(slot);
+            }
+            has_waited.store(true, Ordering::Relaxed);
+            let turn = self.queue.lock().await?;
+            if let Some(slot) = self.claim_as_first(turn).await? {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Waits for a number as the first of the queue; `None` if that place is lost, or asked back.
+    async fn claim_as_first(&self, turn: MutexGuard) -> Result<Option<Slot>> {
+        loop {
+            let number = tokio::select! {
+                _ = turn.ended() => return Ok(None),
+                () = turn.revoke_requested() => return Ok(None),
+                number = self.freed() => number?,
+            };
+            // A claim that had looked before we queued, or that does not queue, may have chosen it.
+            if let Ok(slot) = self.take(number).await? {
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    /// Waits for a number that is free.
+    async fn freed(&self) -> Result<u32> {
+        let watched: Vec<_> = (0..self.count.min(MAX_WATCHED)).map(|number| self.path_of(number)).collect();
+        let room = self.session.looks(watched.iter().map(String::as_str)).ok();
+        let watched = if room.is_some() { &*watched } else { &[] };
+        let mut looks = room.map_or_else(|| self.session.looks([]), Ok)?;
+        loop {
+            if let Some(number) = self.choose(&self.look().await?.free) {
+                return Ok(number);
+            }
+            // What is released before these are set is seen by the next look, and what is released after them fires one.
+            looks.due().await;
+            let set = looks.look(|client| watch_all(client, watched)).await?;
+            set.map_err(|error| refused("watch", &self.path, error))?;
+            if watched.len() < self.count as usize {
+                looks.look_by(Instant::now() + SOON);
+            }
+        }
+    }
+
+    /// Locks a number, unless others are ahead by now: it returns how many.
+    async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
+        let waiting = self.mutex(number)?.enqueue().await?;
+        let ahead = waiting.position();
+        if ahead > 0 {
+            return Ok(Err(ahead));
+        }
+        // A grant that is lost by now is not awaited: that would queue for this one number.
+        let guard = waiting.now_or_never().transpose()?;
+        Ok(guard.map(|guard| Slot { guard, number }).ok_or(ahead))
+    }
+
+    /// The number to take.
+    fn choose(&self, free: &[u32]) -> Option<u32> {
+        let preferred = self.preferred.filter(|number| free.contains(number));
+        preferred.or_else(|| free.first().copied())
+    }
+
+    fn mutex(&self, number: u32) -> Result<Mutex> {
+        Mutex::new(&self.session, &self.path_of(number))
+    }
+
+    fn path_of(&self, number: u32) -> String {
+        format!("{}/{number}", self.path)
+    }
+
+    /// Looks which numbers are free, and whether claims queue, in one request.
+    async fn look(&self) -> Result<Look> {
+        let numbers = (0..self.count).map(|number| self.path_of(number));
+        let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
+        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
+        let answers = read.map_err(|error| refused("read", &self.path, error))?;
+        let occupied = |(path, answer): (&String, _)| match answer {
+            MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
+            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(refused("read", path, err)),
+            _ => Ok(false),
+        };
+        let mut occupied = paths.iter().zip(answers).map(occupied).collect::<Result<Vec<_>>>()?;
+        let is_queued = occupied.pop().unwrap_or_default();
+        let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
+        Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
+    }
+}
+
+/// Watches the children of these paths, as far as they are there.
+async fn watch_all(client: Client, paths: &[String]) -> Result<((), Vec<OneshotWatcher>), ZkError> {
+    let watches = paths.iter().map(async |path| match client.get_and_watch_children(path).await {
+        Ok((_, _, watch)) => Ok(Some(watch)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    });
+    Ok(((), try_join_all(watches).await?.into_iter().flatten().collect()))
+}
+
+/// Any of these numbers.
+fn any(free: &[u32]) -> Option<u32> {
+    let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
+    (!free.is_empty()).then(|| free[random % free.len()])
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("path", &self.path).field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// The number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the guard of the number's mutex, for what takes any [`LockGuard`](zookeeper_recipes::LockGuard).
+    #[must_use = "dropping it releases the number"]
+    pub fn into_guard(self) -> MutexGuard {
+        self.guard
+    }
+
+    /// Releases the number, and waits until the servers have confirmed it. [`MutexGuard::release`] has the details.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`MutexGuard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Slot {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
+    }
+}

@@ -1,0 +1,14 @@
+//! What tools read and write of a group that divides [shards](crate::shards): the announcements of its members, the rules of operators,
+//! and the plan that follows from both.
+
+mod announcement;
+mod plan;
+mod rules;
+mod score;
+
+pub use crate::tools::announcement::Announcement;
+pub use crate::tools::plan::Plan;
+pub use crate::tools::rules::Rules;
+
+/// The most shards of a group: one session has room for their nodes if a single member has all of them.
+pub(crate) const MOST: u32 = 8_192;

@@ -1,0 +1,461 @@
+//! Owns [`Rules`]: the plan node, as operators write it. It has no IO.
+//!
+//! A line is a rule, a comment that begins with `#`, or empty. The first rule is the version of the format. Lines keep their order and their
+//! comments when a rule is changed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use zookeeper_recipes::{Error, Result, path};
+
+/// The version of the format.
+const VERSION: &str = "1";
+
+/// Weights are counted in hundredths.
+const UNIT: u32 = 100;
+
+/// The largest plan node. All members read it again at each change.
+const MOST_BYTES: usize = 256 * 1024;
+
+const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME`";
+
+/// What operators want of the [`Plan`](crate::tools::Plan): the text of the plan node, `<path>/plan`.
+///
+/// ```text
+/// version 1
+/// # Its disk is to be replaced.
+/// drain orders-2
+/// weight 0.5 orders-0
+/// pin 17 orders-1
+/// ```
+///
+/// * `drain NAME`: the member gets no shard, and takes none in place of another member. If all members of the group are drained, no drain
+///   counts.
+/// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. It is 1 without such a line.
+/// * `pin SHARD NAME`: the shard is planned for this member. While the member is not in the group, or is drained, the pin does not count.
+///
+/// A name is written as it is, or as [`path::segment`](fn@zookeeper_recipes::path::segment) writes it. All members read the same node, so
+/// they compute the same plan. The holder of a shard's lock is its owner, whatever the node says.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_groups::{Plan, Rules};
+///
+/// # fn main() -> Result<(), zookeeper_recipes::Error> {
+/// let mut rules = Rules::parse(b"version 1\ndrain orders-2\n")?;
+/// rules.pin(17, "orders-1")?;
+/// assert_eq!(rules.to_string(), "version 1\ndrain orders-2\npin 17 orders-1\n");
+/// let plan = Plan::with_rules(256, ["orders-0", "orders-1", "orders-2"], &rules);
+/// assert_eq!(plan.owner(17), Some("orders-1"));
+/// assert_eq!(plan.shards_of("orders-2").count(), 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    /// A comment, or an empty line.
+    Comment(String),
+    Rule(Rule),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    Drain(String),
+    /// In hundredths.
+    Weight(u32, String),
+    Pin(u32, String),
+}
+
+/// What a rule is about: there is one rule for each.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Subject<'a> {
+    Drain(&'a str),
+    Weight(&'a str),
+    Pin(u32),
+}
+
+impl Rules {
+    /// Reads the text of a plan node. Without a rule, a text is as good as no node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] with the line that cannot be used. Nothing of such a node counts.
+    pub fn parse(data: &[u8]) -> Result<Self> {
+        if data.len() > MOST_BYTES {
+            return Err(invalid(format!("it has {} bytes; {MOST_BYTES} are the most", data.len())));
+        }
+        let text = std::str::from_utf8(data).map_err(|_| invalid("it is no text in UTF-8"))?;
+        let (mut lines, mut is_first) = (Vec::new(), true);
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            let refused = |reason: String| invalid(format!("line {number}: {reason}"));
+            if line.is_empty() || line.starts_with('#') {
+                lines.push(Line::Comment(line.to_owned()));
+            } else if std::mem::take(&mut is_first) {
+                let version = line.strip_prefix("version ").map(str::trim);
+                match version {
+                    Some(VERSION) => {}
+                    Some(other) => {
+                        let other = shown(other);
+                        return Err(refused(format!("this program knows version {VERSION}, and not {other}")));
+                    }
+                    None => return Err(refused(format!("{} before `version {VERSION}`", shown(line)))),
+                }
+            } else {
+                lines.push(Line::Rule(line.parse().map_err(refused)?));
+            }
+        }
+        let rules = Self { lines };
+        let mut subjects = BTreeSet::new();
+        if let Some(twice) = rules.rules().find(|rule| !subjects.insert(rule.subject())) {
+            return Err(invalid(format!("there are two rules such as {}", shown(&twice.to_string()))));
+        }
+        Ok(rules)
+    }
+
+    /// Checks whether they are for a group with this many shards.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if a pin is of a shard that does not exist. Members use nothing of such a node.
+    pub fn check(&self, count: u32) -> Result<()> {
+        match self.pins().find(|(shard, _)| *shard >= count) {
+            Some((shard, _)) => {
+                Err(invalid(format!("a pin is of shard {shard}, and there are {count}, from 0 on")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is no rule.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules().next().is_none()
+    }
+
+    /// Whether this member gets no shard.
+    #[must_use]
+    pub fn is_drained(&self, name: &str) -> bool {
+        self.rules().any(|rule| matches!(rule, Rule::Drain(drained) if drained == name))
+    }
+
+    /// The share of this member: 1 without a rule.
+    #[must_use]
+    pub fn weight(&self, name: &str) -> f64 {
+        f64::from(self.hundredths(name)) / f64::from(UNIT)
+    }
+
+    /// The member that this shard is pinned to.
+    #[must_use]
+    pub fn pinned(&self, shard: u32) -> Option<&str> {
+        self.pins().find_map(|(pinned, name)| (pinned == shard).then_some(name))
+    }
+
+    /// All pins: a shard, and the member that it is pinned to.
+    pub fn pins(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.rules().filter_map(|rule| match rule {
+            Rule::Pin(shard, name) => Some((*shard, name.as_str())),
+            Rule::Drain(_) | Rule::Weight(..) => None,
+        })
+    }
+
+    /// The names of all members that have a rule, in the order of the lines.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.rules().map(|rule| match rule {
+            Rule::Drain(name) | Rule::Weight(_, name) | Rule::Pin(_, name) => name.as_str(),
+        })
+    }
+
+    /// Lets this member get no shard. Returns whether that is new.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
+    pub fn drain(&mut self, name: &str) -> Result<bool> {
+        self.set(Rule::Drain(named(name)?))
+    }
+
+    /// Lets this member get shards again. Returns whether it was drained.
+    pub fn undrain(&mut self, name: &str) -> bool {
+        self.remove(&Subject::Drain(name))
+    }
+
+    /// Pins a shard to a member. Returns whether that is new.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
+    pub fn pin(&mut self, shard: u32, name: &str) -> Result<bool> {
+        self.set(Rule::Pin(shard, named(name)?))
+    }
+
+    /// Removes the pin of a shard. Returns whether there was one.
+    pub fn unpin(&mut self, shard: u32) -> bool {
+        self.remove(&Subject::Pin(shard))
+    }
+
+    /// Sets the share of a member, in hundredths at the finest. Returns whether that is new. 1 removes the rule.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] for a weight below 0.01 or above 100, for a name that cannot stand in a line, and if the node would be too
+    /// large. The rules then stay as they are.
+    pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<bool> {
+        let weight = hundredths(weight).map_err(invalid)?;
+        if weight == UNIT {
+            return Ok(self.remove(&Subject::Weight(name)));
+        }
+        self.set(Rule::Weight(weight, named(name)?))
+    }
+
+    /// The weight of a member in hundredths.
+    pub(crate) fn hundredths(&self, name: &str) -> u32 {
+        let weights = self.rules().filter_map(|rule| match rule {
+            Rule::Weight(weight, weighted) if weighted == name => Some(*weight),
+            _ => None,
+        });
+        weights.last().unwrap_or(UNIT)
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Rule(rule) => Some(rule),
+            Line::Comment(_) => None,
+        })
+    }
+
+    /// Puts a rule in the place of the one about the same, or at the end. If that is refused, the rules stay as they are.
+    fn set(&mut self, rule: Rule) -> Result<bool> {
+        let is_same = |line: &Line| matches!(line, Line::Rule(other) if other.subject() == rule.subject());
+        let mut changed = self.clone();
+        match self.lines.iter().position(is_same) {
+            Some(at) => changed.lines[at] = Line::Rule(rule),
+            None => changed.lines.push(Line::Rule(rule)),
+        }
+        let bytes = changed.to_string().len();
+        if bytes > MOST_BYTES {
+            return Err(invalid(format!("it would have {bytes} bytes; {MOST_BYTES} are the most")));
+        }
+        let is_new = changed != *self;
+        *self = changed;
+        Ok(is_new)
+    }
+
+    fn remove(&mut self, subject: &Subject<'_>) -> bool {
+        let before = self.lines.len();
+        self.lines.retain(|line| !matches!(line, Line::Rule(rule) if rule.subject() == *subject));
+        self.lines.len() < before
+    }
+}
+
+/// The text of the node.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "version {VERSION}")?;
+        self.lines.iter().try_for_each(|line| match line {
+            Line::Comment(text) => writeln!(f, "{text}"),
+            Line::Rule(rule) => writeln!(f, "{rule}"),
+        })
+    }
+}
+
+impl Rule {
+    fn subject(&self) -> Subject<'_> {
+        match self {
+            Self::Drain(name) => Subject::Drain(name),
+            Self::Weight(_, name) => Subject::Weight(name),
+            Self::Pin(shard, _) => Subject::Pin(*shard),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drain(name) => write!(f, "drain {}", path::segment(name)),
+            Self::Weight(weight, name) => {
+                write!(f, "weight {} {}", f64::from(*weight) / f64::from(UNIT), path::segment(name))
+            }
+            Self::Pin(shard, name) => write!(f, "pin {shard} {}", path::segment(name)),
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(line: &str) -> std::result::Result<Self, String> {
+        let unknown = || format!("{} is no rule; {FORMS}", shown(line));
+        let (verb, rest) = line.split_once(char::is_whitespace).ok_or_else(unknown)?;
+        let name = |text: &str| match text.trim() {
+            "" => Err(unknown()),
+            text => Ok(path::key(text).unwrap_or_else(|| text.to_owned())),
+        };
+        let number = || rest.trim_start().split_once(char::is_whitespace).ok_or_else(unknown);
+        match verb {
+            "drain" => Ok(Self::Drain(name(rest)?)),
+            "weight" => {
+                let (weight, of) = number()?;
+                let weight = weight.parse().map_err(|_| format!("{} is no weight", shown(weight)))?;
+                Ok(Self::Weight(hundredths(weight)?, name(of)?))
+            }
+            "pin" => {
+                let (shard, to) = number()?;
+                let shard = shard.parse().map_err(|_| format!("{} is no number of a shard", shown(shard)))?;
+                Ok(Self::Pin(shard, name(to)?))
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+fn hundredths(weight: f64) -> std::result::Result<u32, String> {
+    let hundredths = (weight * f64::from(UNIT)).round();
+    match (1.0..=f64::from(100 * UNIT)).contains(&hundredths) {
+        true => Ok(hundredths as u32),
+        false => Err(format!("the weight {weight} is not from 0.01 to 100; `drain` gives a member nothing")),
+    }
+}
+
+/// A name that is read back from its line as it is.
+fn named(name: &str) -> Result<String> {
+    let line = Rule::Drain(name.to_owned()).to_string();
+    match line.trim().parse() {
+        Ok(Rule::Drain(read)) if read == name && !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(invalid(format!("the name {} is empty, or begins or ends with a space", shown(name)))),
+    }
+}
+
+/// A text in quotes, shortened.
+fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::InvalidInput { what: "plan node", reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "version 1\n# Its disk is to be replaced.\ndrain orders-2\n\nweight 0.5 orders-0\npin 17 eu west\n";
+
+    fn reason(text: &str) -> String {
+        Rules::parse(text.as_bytes()).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn node_is_read_and_written_as_it_is() {
+        let rules = Rules::parse(TEXT.as_bytes()).unwrap();
+        assert_eq!(rules.to_string(), TEXT);
+        assert!(rules.is_drained("orders-2") && !rules.is_drained("orders-0"));
+        assert_eq!((rules.weight("orders-0"), rules.weight("orders-1")), (0.5, 1.0));
+        assert_eq!((rules.pinned(17), rules.pinned(18)), (Some("eu west"), None));
+        assert_eq!(rules.names().collect::<Vec<_>>(), ["orders-2", "orders-0", "eu west"]);
+        let by_hand = "\r\n # by hand\r\nversion  1\r\n  drain   orders-2 \r\n";
+        let rules = Rules::parse(by_hand.as_bytes()).unwrap();
+        assert!(rules.is_drained("orders-2"));
+        assert_eq!(rules.to_string(), "version 1\n\n# by hand\ndrain orders-2\n");
+        for empty in ["", "\n\n", "# nothing yet\n", "version 1"] {
+            assert!(Rules::parse(empty.as_bytes()).unwrap().is_empty(), "{empty:?}");
+        }
+    }
+
+    #[test]
+    fn rubbish_is_refused_with_its_line() {
+        for (text, why) in [
+            ("drain a", "line 1: \"drain a\" before `version 1`"),
+            ("version 2\ndrain a", "line 1: this program knows version 1, and not \"2\""),
+            ("version 1\n\ndrian a", "line 3: \"drian a\" is no rule; write `drain NAME`"),
+            ("version 1\ndrain", "line 2: \"drain\" is no rule"),
+            ("version 1\npin 7", "line 2: \"pin 7\" is no rule"),
+            ("version 1\npin x a", "\"x\" is no number of a shard"),
+            ("version 1\npin -1 a", "\"-1\" is no number of a shard"),
+            ("version 1\nweight two a", "\"two\" is no weight"),
+            ("version 1\nweight 0 a", "the weight 0 is not from 0.01 to 100"),
+            ("version 1\nweight NaN a", "the weight NaN is not from 0.01 to 100"),
+            ("version 1\nweight 101 a", "the weight 101 is not"),
+            ("version 1\npin 7 a\npin 7 b", "there are two rules such as \"pin 7 b\""),
+            ("version 1\nweight 2 a\nweight 3 a", "two rules"),
+            ("{\"version\": 1}", "before `version 1`"),
+        ] {
+            assert!(reason(text).contains(why), "{text:?}: {}", reason(text));
+        }
+        assert!(Rules::parse(b"version 1\ndrain \xff").unwrap_err().to_string().contains("no text in UTF-8"));
+        let beyond = Rules::parse(b"version 1\npin 255 a\npin 256 a").unwrap();
+        assert!(beyond.check(257).is_ok() && Rules::default().check(0).is_ok());
+        assert!(beyond.check(256).unwrap_err().to_string().contains("a pin is of shard 256, and there are 256"));
+        assert!(reason(&"#".repeat(300_000)).contains("300000 bytes"));
+        assert!(reason(&format!("version 1\n{}", "x".repeat(2000))).len() < 300);
+    }
+
+    #[test]
+    fn rule_is_changed_in_its_place_and_comments_stay() {
+        let mut rules = Rules::parse(TEXT.as_bytes()).unwrap();
+        assert!(!rules.drain("orders-2").unwrap() && rules.drain("orders-1").unwrap());
+        assert!(rules.undrain("orders-2") && !rules.undrain("orders-2"));
+        assert!(rules.pin(17, "orders-0").unwrap() && !rules.pin(17, "orders-0").unwrap());
+        assert!(rules.set_weight("orders-0", 2.25).unwrap() && !rules.set_weight("orders-0", 2.25).unwrap());
+        let after =
+            "version 1\n# Its disk is to be replaced.\n\nweight 2.25 orders-0\npin 17 orders-0\ndrain orders-1\n";
+        assert_eq!(rules.to_string(), after);
+        assert!(rules.set_weight("orders-0", 1.0).unwrap() && rules.unpin(17) && !rules.unpin(17));
+        assert!(!rules.set_weight("orders-0", 1.0).unwrap());
+        assert!(rules.set_weight("orders-0", f64::INFINITY).is_err());
+    }
+
+    #[test]
+    fn any_name_is_read_back_or_refused() {
+        for name in ["a", "eu west", "eu/west", "a\nb", "#a", "%", "100 %", "🔒", "1", ".", "a b  c"] {
+            let mut rules = Rules::default();
+            rules.drain(name).unwrap();
+            rules.pin(7, name).unwrap();
+            rules.set_weight(name, 3.0).unwrap();
+            let again = Rules::parse(rules.to_string().as_bytes()).unwrap();
+            assert_eq!(again, rules, "{name:?}");
+            assert!(again.is_drained(name) && again.pinned(7) == Some(name), "{name:?}");
+        }
+        for name in ["", " ", " a", "a "] {
+            assert!(Rules::default().drain(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn rule_that_makes_the_node_too_large_leaves_the_rules_as_they_are() {
+        let text = format!("version 1\npin 17 a\n#{}\n", "x".repeat(MOST_BYTES - 40));
+        let mut rules = Rules::parse(text.as_bytes()).unwrap();
+        let (before, long) = (rules.clone(), "b".repeat(40));
+        for refused in
+            [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long), rules.set_weight(&long, 2.0)]
+        {
+            assert!(refused.unwrap_err().to_string().contains("262144 are the most"));
+        }
+        assert!(rules == before, "{}", &rules.to_string()[..80]);
+        assert!(rules.pin(17, "b").unwrap() && !rules.pin(17, "b").unwrap());
+    }
+
+    #[test]
+    fn random_text_is_read_or_refused() {
+        let mut random = fastrand::Rng::with_seed(46);
+        let words = ["version", "1", "drain", "weight", "pin", " ", "\n", "#", "a", "0.5", "7", "%", "\t", "é"];
+        for _ in 0..20_000 {
+            let text: String = (0..random.usize(..20)).map(|_| words[random.usize(..words.len())]).collect();
+            if let Ok(rules) = Rules::parse(text.as_bytes()) {
+                assert_eq!(Rules::parse(rules.to_string().as_bytes()).unwrap(), rules, "{text:?}");
+            }
+        }
+    }
+}
