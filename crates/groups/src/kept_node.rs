@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -21,9 +21,9 @@ use zookeeper_recipes::session::Looks;
 use zookeeper_recipes::zookeeper_client::{
     Client, CreateMode, Error as ZkError, MultiWriteError, SessionId, Stat,
 };
-use zookeeper_recipes::{Error, Result, Session, SessionState, path};
+use zookeeper_recipes::{Error, Result, Session, SessionState};
 
-use crate::request::{is_over, refused};
+use crate::request::{is_over, refused, validate_path};
 
 /// The time until what the servers have refused is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -34,37 +34,60 @@ const SECOND_SEARCH: Duration = Duration::from_secs(1);
 /// The most data of a node, so that a request with it fits into a server's `jute.maxbuffer`.
 const MOST_BYTES: usize = 1_000_000;
 
-/// The kept nodes of this process: the session and the path of each.
-static PLACES: LazyLock<watch::Sender<Vec<(Session, String)>>> = LazyLock::new(watch::Sender::default);
+/// The kept nodes of this process.
+static PLACES: LazyLock<watch::Sender<Vec<Place>>> = LazyLock::new(watch::Sender::default);
+
+/// The session and the path of a kept node, and the data that it begins with.
+#[derive(Clone)]
+struct Place {
+    session: Session,
+    path: String,
+    data: Arc<[u8]>,
+    /// The handle of the node. Without it the place is about to be free.
+    handle: Weak<()>,
+}
 
 /// A place among [`PLACES`], until this is dropped.
-struct Place(Session, String);
+struct Taken(Place);
 
 impl Place {
-    fn take(session: &Session, path: &str) -> Option<Self> {
-        let place = (session.clone(), path.to_owned());
-        let is_taken = PLACES.send_if_modified(|places| {
-            let is_free = !places.contains(&place);
-            places.extend(is_free.then(|| place.clone()));
-            is_free
-        });
-        is_taken.then_some(Self(place.0, place.1))
+    fn is(&self, session: &Session, path: &str) -> bool {
+        self.session == *session && self.path == path
     }
 
-    /// Waits until the path has no kept node of the session.
+    /// Takes the place, unless this session keeps a node there already.
+    fn take(self) -> Result<Taken> {
+        let mut taken = None;
+        PLACES.send_if_modified(|places| {
+            taken =
+                places.iter().find(|place| place.is(&self.session, &self.path)).map(|place| place.data.to_vec());
+            places.extend(taken.is_none().then(|| self.clone()));
+            taken.is_none()
+        });
+        match taken {
+            Some(data) => Err(Error::NameTaken { session: self.session.id(), path: self.path, data }),
+            None => Ok(Taken(self)),
+        }
+    }
+
+    /// Returns whether the node is being removed.
+    fn is_leaving(session: &Session, path: &str) -> bool {
+        PLACES.borrow().iter().any(|place| place.is(session, path) && place.handle.strong_count() == 0)
+    }
+
+    /// Waits until this session keeps no node at the path.
     async fn is_free(session: &Session, path: &str) {
-        let mut places = PLACES.subscribe();
         // The sender lives as long as the process.
-        _ = places.wait_for(|places| !places.iter().any(|place| place.0 == *session && place.1 == path)).await;
+        _ = PLACES.subscribe().wait_for(|places| !places.iter().any(|place| place.is(session, path))).await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Taken {
     fn drop(&mut self) {
         // Dropped after the lock: it may be the last handle of the session.
         let mut removed = None;
         PLACES.send_modify(|places| {
-            let at = places.iter().position(|place| place.0 == self.0 && place.1 == self.1);
+            let at = places.iter().position(|place| place.is(&self.0.session, &self.0.path));
             removed = at.map(|at| places.swap_remove(at));
         });
     }
@@ -130,6 +153,7 @@ pub struct KeptNode {
     standing: watch::Receiver<Standing>,
     /// Dropping it lets the task remove the node.
     stop: oneshot::Sender<()>,
+    _handle: Arc<()>,
     task: JoinHandle<Result<()>>,
 }
 
@@ -142,7 +166,7 @@ struct Node {
     is_announced: bool,
     /// Whether a create may yet be applied.
     in_doubt: AtomicBool,
-    _place: Place,
+    _place: Taken,
 }
 
 impl KeptNode {
@@ -164,31 +188,33 @@ impl KeptNode {
     }
 
     /// As [`keep`](Self::keep); if `is_announced`, a change of the data fires the watches on the children of the parent.
-    pub(crate) fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
-        path::validate(path)?;
+    fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
+        validate_path(path)?;
         validate(data)?;
         let runtime = Handle::try_current().map_err(|_| {
             let reason = "there is none; call this on the tokio runtime that is to keep the node".to_owned();
             Error::InvalidInput { what: "runtime", reason }
         })?;
         let looks = session.looks([path])?;
-        let Some(_place) = Place::take(session, path) else {
-            let (path, session) = (path.to_owned(), session.id());
-            return Err(Error::NameTaken { path, session, data: Vec::new() });
-        };
-        let (session, path, in_doubt) = (session.clone(), path.to_owned(), AtomicBool::new(false));
-        let data = watch::Sender::new(Data { number: 0, bytes: data.into() });
+        let _handle = Arc::new(());
+        let handle = Arc::downgrade(&_handle);
+        let place = Place { session: session.clone(), path: path.to_owned(), data: data.into(), handle };
+        let _place = place.clone().take()?;
+        let Place { session, path, data, .. } = place;
+        let (data, in_doubt) = (watch::Sender::new(Data { number: 0, bytes: data }), AtomicBool::new(false));
         let node = Arc::new(Node { session, path, data, is_announced, in_doubt, _place });
         let ((sender, standing), (stop, stopped)) = (watch::channel(Standing::Absent), oneshot::channel());
         let task = runtime.spawn(run(node.clone(), looks, sender, stopped));
-        Ok(Self { node, standing, stop, task })
+        Ok(Self { node, standing, stop, _handle, task })
     }
 
-    /// As [`begin`](Self::begin), once this session keeps no other node at `path`.
-    pub(crate) async fn begin_when_free(session: &Session, path: &str, data: &[u8]) -> Result<Self> {
+    /// Keeps the node of a member, once the last one of this session is removed. `waits`: also while it is kept.
+    pub(crate) async fn of_member(session: &Session, path: &str, data: &[u8], waits: bool) -> Result<Self> {
         loop {
             match Self::begin(session, path, data, true) {
-                Err(Error::NameTaken { .. }) => Place::is_free(session, path).await,
+                Err(Error::NameTaken { .. }) if waits || Place::is_leaving(session, path) => {
+                    Place::is_free(session, path).await;
+                }
                 begun => return begun,
             }
         }
@@ -313,8 +339,8 @@ impl KeptNode {
     /// deleted in the background, as soon as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over: the node
     /// goes with its ZooKeeper session. If the servers refuse to delete it, their reason, such as [`Error::NoAuth`].
     pub async fn remove(self) -> Result<()> {
-        let Self { node, stop, task, .. } = self;
-        drop(stop);
+        let Self { node, stop, task, _handle, .. } = self;
+        drop((stop, _handle));
         let limit = node.in_doubt.load(Ordering::Relaxed).then(|| SECOND_SEARCH + node.session.timeout());
         let session = node.session.clone();
         // The place is free with the end of the task.

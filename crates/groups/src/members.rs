@@ -32,7 +32,7 @@ use zookeeper_recipes::zookeeper_client::{
 use zookeeper_recipes::{Error, Result, Session, path};
 
 use crate::kept_node::{KeptNode, PAUSE};
-use crate::request::{is_over, read_all, refused};
+use crate::request::{is_over, read_all, refused, validate_path};
 
 /// How many members are read in one request, and how large that is at most.
 const BURST: usize = 500;
@@ -190,7 +190,7 @@ impl Members {
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
-        path::validate(path)?;
+        validate_path(path)?;
         let group = Group { session: session.clone(), path: path.into(), grace: Duration::ZERO };
         Ok(Self { group, looking: Arc::default() })
     }
@@ -257,10 +257,13 @@ impl Members {
     /// # }
     /// ```
     pub async fn join(&self, name: &str, data: &[u8]) -> Result<Membership> {
-        let node = KeptNode::begin(&self.group.session, &self.node_of(name, data)?, data, true)?;
-        let membership = Membership { node, name: name.to_owned() };
-        self.group.session.within(None, membership.node.created_if_free()).await?;
-        Ok(membership)
+        let (session, path) = (&self.group.session, self.node_of(name, data)?);
+        let joined = async {
+            let node = KeptNode::of_member(session, &path, data, false).await?;
+            node.created_if_free().await?;
+            Ok(Membership { node, name: name.to_owned() })
+        };
+        session.within(None, joined).await
     }
 
     /// Joins the group as soon as the name is free, for as long as that takes. Several waiters for one name get it in no particular
@@ -288,7 +291,7 @@ impl Members {
     /// # }
     /// ```
     pub async fn join_when_free(&self, name: &str, data: &[u8]) -> Result<Membership> {
-        let node = KeptNode::begin_when_free(&self.group.session, &self.node_of(name, data)?, data).await?;
+        let node = KeptNode::of_member(&self.group.session, &self.node_of(name, data)?, data, true).await?;
         let membership = Membership { node, name: name.to_owned() };
         membership.node.created().await?;
         Ok(membership)

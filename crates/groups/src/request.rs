@@ -1,7 +1,7 @@
 //! What the recipes of this crate need for their requests.
 
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
-use zookeeper_recipes::{Error, Result};
+use zookeeper_recipes::{Error, Result, path};
 
 /// Reads the data and the stats of several nodes in one request.
 pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
@@ -21,4 +21,13 @@ pub(crate) fn refused(action: &'static str, path: &str, source: ZkError) -> Erro
 
 pub(crate) fn is_over(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::SessionEnded { .. })
+}
+
+/// Fails if a node may not be kept at this path.
+pub(crate) fn validate_path(path: &str) -> Result<()> {
+    if path == "/zookeeper" || path.starts_with("/zookeeper/") {
+        let reason = format!("{path:?} belongs to the servers; give another one");
+        return Err(Error::InvalidInput { what: "path", reason });
+    }
+    path::validate(path)
 }

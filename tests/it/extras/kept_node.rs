@@ -63,7 +63,8 @@ async fn node_of_somebody_else_is_left_alone() {
     let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
     let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
-    let other = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
+    let session = world.other().await;
+    let other = KeptNode::keep(&session, &path, DATA).expect("a valid path");
     let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
     soon("a look of both", world.proxy.wait_until(|all| looks(all) >= 2)).await;
     // A change wakes both. They look again only after they have reported what they saw at first.
@@ -78,7 +79,7 @@ async fn node_of_somebody_else_is_left_alone() {
     world.admin.delete(&path, None).await.expect("deleted");
     soon("the node", other.created()).await.expect("created");
     let (_, stat) = world.admin.get_data(&path).await.expect("it is there");
-    assert!(stat.czxid > taken.czxid && stat.ephemeral_owner == world.session.id().0);
+    assert!(stat.czxid > taken.czxid && stat.ephemeral_owner == session.id().0);
 }
 
 #[tokio::test]
@@ -184,11 +185,11 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
             soon("its end", removal).await;
             assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
         }
-        // A server that lags does not know of the create yet, so a look counts only behind an answer of a quorum.
+        // A server that lags does not know of the create yet, so a look counts only behind a sync.
         let requests = world.proxy.requests();
         // One whose barrier was lost with the connection does not count.
-        let is_barrier = |one: &Request| one.parts == [(Op::Check, path.clone())];
-        let first = requests.iter().position(is_barrier).expect("a barrier");
+        let is_barrier = |one: &Request| one.op == Op::Sync && one.path == path;
+        let first = requests.iter().position(is_barrier).expect("a sync");
         let is_look = |at: &usize| requests[*at].op == Op::Exists && requests[*at].path == path;
         let looks: Vec<usize> = (first..requests.len()).filter(is_look).collect();
         assert!(!looks.is_empty() && looks.iter().all(|look| is_barrier(&requests[look - 1])), "{requests:?}");
@@ -288,20 +289,20 @@ async fn writes_of_somebody_else_cost_few_reads_and_no_write() {
 async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon() {
     let world = World::with_path().await;
     let (path, node) = kept(&world).await;
-    let second = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
-    soon("the same node", second.created()).await.expect("created");
+    let second = KeptNode::keep(&world.session, &path, DATA).expect_err("the session keeps one already");
+    assert!(matches!(&second, Error::NameTaken { data, .. } if data == DATA), "{second:?}");
     world.proxy.reset();
     let (tries, seconds) = disturbed(async || {
         let _ = world.admin.delete(&path, None).await;
     })
     .await;
     let requests = world.proxy.requests();
-    println!("{tries} deletions in {seconds:.1} s cost two services {} requests", requests.len());
-    assert!(tries > 100 && as_f64(requests.len()) <= 2.0 * most(seconds, 3.0), "{} requests", requests.len());
+    println!("{tries} deletions in {seconds:.1} s cost {} requests", requests.len());
+    assert!(tries > 100 && as_f64(requests.len()) <= most(seconds, 3.0), "{} requests", requests.len());
     let stopped = Instant::now();
     stat_until(&world.admin, &path, |stat| stat.is_some()).await;
-    until("both", || node.is_created() && second.is_created()).await;
-    // Each of the two has a turn five times a second.
+    until("it", || node.is_created()).await;
+    // It has a turn five times a second.
     assert!(stopped.elapsed() < at_most(Duration::from_millis(500)), "{:?}", stopped.elapsed());
 }
 

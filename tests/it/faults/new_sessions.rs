@@ -10,7 +10,6 @@ use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
-use zookeeper_groups::KeptNode;
 use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options};
@@ -171,11 +170,6 @@ fn has_container(one: &Request) -> bool {
 async fn containers_on_which_the_server_closes_the_connection_can_be_left_out() {
     let world = World::new().await;
     world.proxy.on_request(|one| if has_container(one) { Verdict::Cut } else { Verdict::Forward });
-    let member = KeptNode::keep(&world.session, &world.path, b"").expect("an argument");
-    let error = soon("the error", member.created()).await.expect_err("refused");
-    assert!(matches!(error, Error::Client { source: ZkError::ConnectionLoss, .. }), "{error:?}");
-    drop(member);
-
     let options = Options::new().with_parents(Parents::Persistent);
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");

@@ -83,9 +83,9 @@ async fn kept_node_that_is_dropped_is_deleted_however_long_the_servers_throttle(
     soon("the node", node.created()).await.expect("created");
     world.proxy.reset();
     // What goes ahead of the delete.
-    throttle(&world.proxy, |request| request.op == Op::Multi);
+    throttle(&world.proxy, |request| request.op == Op::Sync);
     drop(node);
-    soon("another request", world.proxy.wait_until(|requests| answered(requests, Op::Multi) > TRIES)).await;
+    soon("another request", world.proxy.wait_until(|requests| answered(requests, Op::Sync) > TRIES)).await;
     throttle(&world.proxy, |_| false);
     world.wait_empty().await;
 }
