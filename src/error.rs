@@ -61,8 +61,8 @@ pub enum Error {
         node: String,
     },
 
-    /// Another member of the group has this name: see [`Members::join`](crate::Members::join). Take another name, or wait with
-    /// [`join_when_free`](crate::Members::join_when_free).
+    /// Another member of a group has this name: see `Members::join` of the package `zookeeper-groups`. Take another name, or wait with
+    /// `join_when_free`.
     #[error("{path} is taken by session {session}, whose data is {:?}", String::from_utf8_lossy(data))]
     NameTaken {
         /// The node of the name.

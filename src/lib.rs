@@ -41,11 +41,12 @@
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
 //! | [`Election`] | one leader among candidates, [term after term](Election::run) or for one, and [observers](Observer) of it |
 //! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
-//! | [`Slots`] | one number of *n* for each process, such as a worker id or a licence |
-//! | [`Members`] | who is in a group, with data, over sessions; it is no lock |
+//!
+//! Members of a group, numbered slots and shards are in the package
+//! [`zookeeper-groups`](https://docs.rs/zookeeper-groups), which stands on the public API of this one.
 //!
 //! Each lock above but the job and the share has a call that waits, one that does not wait, and one with a time limit. All others but
-//! the re-entrant mutex and the slots also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
+//! the re-entrant mutex also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
 //! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
 //! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!

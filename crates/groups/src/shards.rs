@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all and the [`Rules`] of operators, and queues for
+//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all and the [`Rules`](crate::tools::Rules) of operators, and queues for
 //! the locks of its shards.
 //! The holder of its lock is the owner of a shard, and no other process is. So a plan that is old or wrong costs time, and never gives a
 //! shard to two owners.
@@ -29,7 +29,7 @@
 //!
 //! # The plan node
 //!
-//! Operators direct the group by a node, `<path>/plan`, by hand or with `zklock shards`: [`Rules`] has its form. It drains members, gives them
+//! Operators direct the group by a node, `<path>/plan`, by hand or with `zklock shards`: [`Rules`](crate::tools::Rules) has its form. It drains members, gives them
 //! weights, and pins shards. Without the node the names decide alone.
 //!
 //! * Each member watches the node. It follows a change after the [settling time](ShardsBuilder::settling_time), by hand-overs as for any other move.
@@ -99,7 +99,7 @@ use crate::tools::Plan;
 ///
 /// Each process is a member, under a [name](ShardsBuilder::name) of its own. A [`Plan`], which all members compute alike from the
 /// names of all and the [rules](crate::tools::Rules) of operators, says who should own which shard. **The owner is the holder of the shard's lock**, the
-/// [`Mutex`] at `<path>/<number>`, and no other process is. So a member whose plan is old or wrong is slow, and there are never two owners.
+/// [`Mutex`](zookeeper_recipes::Mutex) at `<path>/<number>`, and no other process is. So a member whose plan is old or wrong is slow, and there are never two owners.
 ///
 /// It is a handle. Clones belong to the same member.
 ///
@@ -293,7 +293,7 @@ impl Shards {
     ///
     /// It sends nothing. While the shard moves, another member may own it still, and the owner may have crashed a moment ago. A member
     /// that has left stays in the plan for the settling time, with empty data. So let the receiver look whether it owns the shard, and
-    /// the store check the token. A process that is no member follows the group at `<path>/members` with [`Members`], and computes
+    /// the store check the token. A process that is no member follows the group at `<path>/members` with [`Members`](crate::Members), and computes
     /// the [`Plan`].
     #[must_use]
     pub fn route(&self, shard: u32) -> Option<(String, Vec<u8>)> {
