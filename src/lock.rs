@@ -9,13 +9,14 @@ use std::future::poll_fn;
 use std::iter::repeat_n;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
 use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::Hold;
-use crate::machine::{End, Life};
+use crate::machine::End;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
@@ -107,17 +108,51 @@ impl Lock {
         acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
     }
 
+    /// Queues and waits for the grant. Fails if the hold was lost while nobody polled this future.
+    pub(crate) async fn acquire_once(&self, progress: &Arc<Progress>) -> Result<Hold> {
+        let acquisition = self.acquisition();
+        let held = async {
+            let granted = self.queue(&acquisition, true, Some(progress)).await;
+            self.hold(granted.map_err(|failed| self.error(failed))?, &acquisition)
+        };
+        acquisition.run(held, |hold| Some(hold.fencing_token())).await
+    }
+
     async fn acquire_in(&self, acquisition: &AcquireSpan, progress: Option<&Arc<Progress>>) -> Result<Hold> {
-        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, true, progress.cloned()));
-        let granted = poll_fn(|cx| {
+        let granted = self.granted(acquisition, true, progress).await;
+        self.hold(granted.map_err(|failed| self.error(failed))?, acquisition)
+    }
+
+    /// Queues, and begins again if the hold was lost while nobody polled this future.
+    async fn granted(
+        &self,
+        acquisition: &AcquireSpan,
+        waits: bool,
+        progress: Option<&Arc<Progress>>,
+    ) -> Result<Granted, Failed> {
+        loop {
+            let granted = self.queue(acquisition, waits, progress).await;
+            if !matches!(granted, Err(Failed { end: End::Lost(_), .. })) {
+                return granted;
+            }
+        }
+    }
+
+    async fn queue(
+        &self,
+        acquisition: &AcquireSpan,
+        waits: bool,
+        progress: Option<&Arc<Progress>>,
+    ) -> Result<Granted, Failed> {
+        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, waits, progress.cloned()));
+        poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
-            let is_placed = progress.is_some_and(|progress| progress.only_queues() && progress.has_waited());
-            if polled.is_ready() || acquire.ahead > 0 || is_placed {
+            if matches!(polled, Poll::Ready(Ok(_))) || (waits && acquire.ahead > 0) {
                 acquisition.entered(acquire.ahead);
             }
             polled
-        });
-        self.hold(granted.await.map_err(|failed| self.error(failed))?, acquisition)
+        })
+        .await
     }
 
     /// Queues and waits for the grant. Returns `None` if it timed out after it had a predecessor.
@@ -150,21 +185,15 @@ impl Lock {
     }
 
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
-        match Acquire::new(self.session.core(), &self.draft, false, None).await {
-            Ok(granted) => {
-                acquisition.entered(0);
-                self.hold(granted, acquisition).map(Some)
-            }
+        match self.granted(acquisition, false, None).await {
+            Ok(granted) => self.hold(granted, acquisition).map(Some),
             Err(Failed { end: End::Contended, .. }) => Ok(None),
             Err(failed) => Err(self.error(failed)),
         }
     }
 
     fn hold(&self, granted: Granted, acquisition: &AcquireSpan) -> Result<Hold> {
-        let (hold, life) = Hold::new(&self.session, &self.path, &self.options, granted, acquisition)?;
-        // The session may have begun to end after the grant. Then no lock is returned any more.
-        let is_open = matches!(life, Life::Open | Life::Renewing);
-        if is_open { Ok(hold) } else { Err(self.session.error().unwrap_or(Error::Closed)) }
+        Hold::new(&self.session, &self.path, &self.options, granted, acquisition)
     }
 
     /// Returns why an acquisition ended without a hold.

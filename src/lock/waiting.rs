@@ -56,13 +56,12 @@ pub struct Waiting<G> {
 impl<G> Waiting<G> {
     /// Joins the queue of `lock`. Returns once the position is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
-        let progress = Arc::new(Progress::that_only_queues());
+        let progress = Arc::<Progress>::default();
         let (waiter, ahead) = (lock, progress.clone());
-        let mut place = async move { waiter.acquire_with(Some(&ahead)).await }.boxed();
+        let mut place = async move { waiter.acquire_once(&ahead).await }.boxed();
         tokio::select! {
             biased;
-            // It takes no grant yet, so this is an error.
-            ended = &mut place => place = ready(Ok(ended?)).boxed(),
+            held = &mut place => place = ready(Ok(held?)).boxed(),
             () = progress.waits() => {}
         }
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
@@ -88,10 +87,14 @@ impl<G> Future for Waiting<G> {
         let this = &mut *self;
         let place = this.place.get_mut().unwrap_or_else(PoisonError::into_inner);
         let waits = place.as_mut().expect("a place in the queue was awaited again after its end");
-        this.progress.takes();
         let hold = task::ready!(waits.poll_unpin(cx));
         *place = None;
         this.progress.ahead(0);
+        // It may be held since `enqueue`.
+        let hold = hold.and_then(|hold| match hold.state().loss() {
+            Some(loss) => Err(loss.into()),
+            None => Ok(hold),
+        });
         Poll::Ready(hold.map(&*this.guard))
     }
 }
