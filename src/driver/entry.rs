@@ -194,9 +194,8 @@ impl Entry {
         Waker::from(Arc::clone(&self.waker))
     }
 
-    /// Returns the next answer or event, except the answer to a listing. The order decides nothing, because all of them are
-    /// read before a caller looks at its grant. Reading answers first may save a listing: a waiter whose own watch is known to be set
-    /// needs none.
+    /// Returns the next answer or event, except the answer to a listing. Reading answers first may save a listing: a waiter
+    /// whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = self.waker();
         let mut cx = Context::from_waker(&waker);

@@ -326,7 +326,9 @@ impl State {
             _ => return,
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            entry.watches.push(Watching { watch, fires, _reservation: reservation });
+            // Events of own nodes are read first: a waiter whose node is gone gets no lock by the deletion of its predecessor.
+            let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
+            entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
             // The watch wakes the acquisition only after it has been polled once.
             self.wake(op);
         }
