@@ -99,41 +99,27 @@ impl Lock {
 
     /// Queues and waits for the grant, for as long as it takes.
     pub(crate) async fn acquire(&self) -> Result<Hold> {
-        self.acquire_with(None).await
+        self.acquire_with(None, true).await
     }
 
-    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given.
-    pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>) -> Result<Hold> {
+    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given. `retries`: if the
+    /// hold was lost while nobody polled this future, queues again. Otherwise the loss is returned.
+    pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>, retries: bool) -> Result<Hold> {
         let acquisition = self.acquisition();
-        acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
-    }
-
-    /// Queues and waits for the grant. Fails if the hold was lost while nobody polled this future.
-    pub(crate) async fn acquire_once(&self, progress: &Arc<Progress>) -> Result<Hold> {
-        let acquisition = self.acquisition();
-        let held = async {
-            let granted = self.queue(&acquisition, true, Some(progress)).await;
-            self.hold(granted.map_err(|failed| self.error(failed))?, &acquisition)
-        };
+        let held = self.acquire_in(&acquisition, progress, retries);
         acquisition.run(held, |hold| Some(hold.fencing_token())).await
     }
 
-    async fn acquire_in(&self, acquisition: &AcquireSpan, progress: Option<&Arc<Progress>>) -> Result<Hold> {
-        let granted = self.granted(acquisition, true, progress).await;
-        self.hold(granted.map_err(|failed| self.error(failed))?, acquisition)
-    }
-
-    /// Queues, and begins again if the hold was lost while nobody polled this future.
-    async fn granted(
+    async fn acquire_in(
         &self,
         acquisition: &AcquireSpan,
-        waits: bool,
         progress: Option<&Arc<Progress>>,
-    ) -> Result<Granted, Failed> {
+        retries: bool,
+    ) -> Result<Hold> {
         loop {
-            let granted = self.queue(acquisition, waits, progress).await;
-            if !matches!(granted, Err(Failed { end: End::Lost(_), .. })) {
-                return granted;
+            let granted = self.queue(acquisition, true, progress).await;
+            if !(retries && was_lost(&granted)) {
+                return self.hold(granted, acquisition);
             }
         }
     }
@@ -163,7 +149,7 @@ impl Lock {
             return acquisition.run(tried, token).await;
         }
         let in_time = async {
-            match tokio::time::timeout(limit, self.acquire_in(&acquisition, Some(&progress))).await {
+            match tokio::time::timeout(limit, self.acquire_in(&acquisition, Some(&progress), true)).await {
                 Ok(hold) => hold.map(Some),
                 Err(_) if progress.has_waited() => Ok(None),
                 Err(_) => Err(self.session.unavailable(limit)),
@@ -185,14 +171,17 @@ impl Lock {
     }
 
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
-        match self.granted(acquisition, false, None).await {
-            Ok(granted) => self.hold(granted, acquisition).map(Some),
-            Err(Failed { end: End::Contended, .. }) => Ok(None),
-            Err(failed) => Err(self.error(failed)),
+        loop {
+            match self.queue(acquisition, false, None).await {
+                Err(Failed { end: End::Contended, .. }) => return Ok(None),
+                granted if was_lost(&granted) => {}
+                granted => return self.hold(granted, acquisition).map(Some),
+            }
         }
     }
 
-    fn hold(&self, granted: Granted, acquisition: &AcquireSpan) -> Result<Hold> {
+    fn hold(&self, granted: Result<Granted, Failed>, acquisition: &AcquireSpan) -> Result<Hold> {
+        let granted = granted.map_err(|failed| self.error(failed))?;
         Hold::new(&self.session, &self.path, &self.options, granted, acquisition)
     }
 
@@ -223,6 +212,11 @@ impl Lock {
             _ => "several",
         }
     }
+}
+
+/// Whether the hold was lost before the caller looked at it.
+fn was_lost(granted: &Result<Granted, Failed>) -> bool {
+    matches!(granted, Err(Failed { end: End::Lost(_), .. }))
 }
 
 fn token(held: &Option<Hold>) -> Option<FencingToken> {

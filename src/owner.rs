@@ -24,7 +24,10 @@ use crate::path::LockPath;
 /// let same = owner.clone();
 /// ```
 #[derive(Clone, Default)]
-pub struct Owner(Arc<Mutex<HashMap<(usize, LockPath), Arc<Owned>>>>);
+pub struct Owner(Arc<Mutex<Register>>);
+
+/// What an owner has, by session and path.
+type Register = HashMap<(usize, LockPath), Arc<Owned>>;
 
 /// What an owner has of a lock.
 #[derive(Default)]

@@ -21,7 +21,8 @@ use crate::session::Session;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background.
+/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background. See
+/// [Futures](crate#futures).
 ///
 /// # Errors
 ///
@@ -160,7 +161,7 @@ impl ReentrantMutex {
             return again(hold);
         }
         owned.progress.begins();
-        let hold = self.lock.acquire_with(Some(&owned.progress)).await?;
+        let hold = self.lock.acquire_with(Some(&owned.progress), true).await?;
         Ok(ReentrantMutexGuard(owned.held(hold)))
     }
 

@@ -17,8 +17,8 @@ use crate::driver::names::{self, Paths};
 use crate::driver::reports::{JOURNAL, Reports};
 use crate::error::Error;
 use crate::machine::{
-    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
-    caller_of, turn_of,
+    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Op, Outcome, Path, Phase, SESSION, Watch, caller_of,
+    turn_of,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -334,28 +334,13 @@ impl State {
         }
     }
 
-    /// Returns the length of the path of our node in bytes, as the servers count it.
-    pub(super) fn node_bytes(&self, path: Path, name: Name) -> usize {
-        self.root_bytes + names::own(&self.paths.text(path), name).len()
-    }
-
-    /// Returns the length in bytes of the path that an ask watches.
-    pub(super) fn watch_bytes(&self, ask: &Ask) -> usize {
-        let bytes = match *ask {
-            Ask::WatchOwn { path, name, .. } => return self.node_bytes(path, name),
-            Ask::Watch { path, name, .. } => self.paths.node(path, name).map_or(0, |node| node.len()),
-            Ask::List { path, watches: true, .. } => self.paths.text(path).len(),
-            _ => 0,
-        };
-        self.root_bytes + bytes
-    }
-
     /// Reserves room for the watch that an ask sets. Room for a predecessor's watch goes into the entry and is not returned.
     /// On `Err` the request must not be sent: the error is its outcome.
     pub(super) fn reserve(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
-        let bytes = self.watch_bytes(ask);
-        match ask {
-            Ask::Watch { .. } => {
+        let text = |path| self.paths.text(path);
+        match *ask {
+            Ask::Watch { path, name, .. } => {
+                let bytes = self.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
                 // One reservation serves for every predecessor. Other clients' names may be longer; they are not watched.
                 let most = entry.draft.longest_node(self.root_bytes);
@@ -365,8 +350,10 @@ impl State {
                     Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { .. } => Ok(self.budget.own(bytes)),
-            Ask::List { watches: true, .. } => Ok(Some(self.budget.path_watch(bytes))),
+            Ask::WatchOwn { path, .. } => Ok(self.budget.own(self.root_bytes + names::longest(&text(path)))),
+            Ask::List { path, watches: true, .. } => {
+                Ok(Some(self.budget.path_watch(self.root_bytes + text(path).len())))
+            }
             _ => Ok(None),
         }
     }

@@ -16,9 +16,10 @@ use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It takes the lock only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would. If its session ends, it queues
-/// again in the next one, awaited or not. A [limit](crate::Options::with_max_hold) of the hold begins when it is awaited.
+/// It keeps its position while it is not awaited. Once it is granted the lock it is a hold: its
+/// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If that hold is lost before
+/// it is awaited, awaiting it returns [`Error::Lost`](crate::Error::Lost). If its session ends while it waits, it queues again
+/// in the next one. See [Futures](crate#futures).
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
@@ -58,7 +59,7 @@ impl<G> Waiting<G> {
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
         let progress = Arc::<Progress>::default();
         let (waiter, ahead) = (lock, progress.clone());
-        let mut place = async move { waiter.acquire_once(&ahead).await }.boxed();
+        let mut place = async move { waiter.acquire_with(Some(&ahead), false).await }.boxed();
         tokio::select! {
             biased;
             held = &mut place => place = ready(Ok(held?)).boxed(),
