@@ -35,7 +35,8 @@ use self::term::CurrentTerm;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that campaigns withdraws the candidate. The node is deleted in the background.
+/// Dropping the future of a call that campaigns withdraws the candidate. The node is deleted in the background. See
+/// [Futures](crate#futures).
 ///
 /// # Errors
 ///

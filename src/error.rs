@@ -86,6 +86,9 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
+    /// A session has room for about 8,000 lock nodes, and watches about 500 nodes that others hold or wait with. A waiter beyond
+    /// that has no watch and looks every third of the session timeout, which is logged once; only other watches are refused.
+    ///
     /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
     /// than a megabyte cannot be started again ([ZOOKEEPER-4306]).
     ///

@@ -21,7 +21,7 @@ use crate::driver::{self, Granted};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::HoldCore;
-use crate::machine::{End, Life};
+use crate::machine::End;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
@@ -54,15 +54,14 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Turns a grant into a hold of the lock at `path`. Also returns the state of the session: open, draining or closing,
-    /// for example.
+    /// Turns a grant into a hold of the lock at `path`.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
         options: &Options,
         Granted { op, nodes, czxid, granted_by }: Granted,
         acquisition: &AcquireSpan,
-    ) -> Result<(Self, Life)> {
+    ) -> Result<Self> {
         // One transaction created all nodes, so they have one czxid.
         let node = nodes.first().expect("a lock that was granted has a node");
         let token = FencingToken::of_node(node, options.token_epoch(), czxid);
@@ -81,8 +80,8 @@ impl Hold {
             });
         }
         tracing::debug!(node, %token, by = ?granted_by, "held");
-        let (core, life) = HoldCore::new(session.core(), op, path, token, options.max_hold(), acquisition);
-        Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
+        let core = HoldCore::new(session.core(), op, path, token, acquisition);
+        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone() })
     }
 
     /// Returns the token of this hold. It is larger than the token of every earlier conflicting hold.

@@ -150,6 +150,13 @@
 //!   [above](#do-not-block-the-runtime).
 //! * Spans, and the events of a call such as `held`, come from the thread of that call. A layer that blocks there delays the call.
 //!
+//! # Futures
+//!
+//! A future keeps its place in the queue, and a grant that was made to it, until it is dropped, as in tokio's fair locks. A grant
+//! is a hold from the moment it is given: its limit ([`Options::with_max_hold`]) runs, a [drain](Session::drain) waits for it, and
+//! it can be lost. Do not keep a future and stop polling it: spawn it, or use `enqueue`. A call never returns a hold that it knows
+//! to be lost: it begins again, and a [`Waiting`] returns [`Error::Lost`].
+//!
 //! # Cancel safety
 //!
 //! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted

@@ -9,13 +9,14 @@ use std::future::poll_fn;
 use std::iter::repeat_n;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
-use crate::error::{Error, Result, ZkError};
+use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::Hold;
-use crate::machine::{End, Life};
+use crate::machine::End;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
@@ -98,26 +99,46 @@ impl Lock {
 
     /// Queues and waits for the grant, for as long as it takes.
     pub(crate) async fn acquire(&self) -> Result<Hold> {
-        self.acquire_with(None).await
+        self.acquire_with(None, true).await
     }
 
-    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given.
-    pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>) -> Result<Hold> {
+    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given. `retries`: if the
+    /// hold was lost while nobody polled this future, queues again. Otherwise the loss is returned.
+    pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>, retries: bool) -> Result<Hold> {
         let acquisition = self.acquisition();
-        acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
+        let held = self.acquire_in(&acquisition, progress, retries);
+        acquisition.run(held, |hold| Some(hold.fencing_token())).await
     }
 
-    async fn acquire_in(&self, acquisition: &AcquireSpan, progress: Option<&Arc<Progress>>) -> Result<Hold> {
-        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, true, progress.cloned()));
-        let granted = poll_fn(|cx| {
+    async fn acquire_in(
+        &self,
+        acquisition: &AcquireSpan,
+        progress: Option<&Arc<Progress>>,
+        retries: bool,
+    ) -> Result<Hold> {
+        loop {
+            let granted = self.queue(acquisition, true, progress).await;
+            if !(retries && was_lost(&granted)) {
+                return self.hold(granted, acquisition);
+            }
+        }
+    }
+
+    async fn queue(
+        &self,
+        acquisition: &AcquireSpan,
+        waits: bool,
+        progress: Option<&Arc<Progress>>,
+    ) -> Result<Granted, Failed> {
+        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, waits, progress.cloned()));
+        poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
-            let is_placed = progress.is_some_and(|progress| progress.only_queues() && progress.has_waited());
-            if polled.is_ready() || acquire.ahead > 0 || is_placed {
+            if matches!(polled, Poll::Ready(Ok(_))) || (waits && acquire.ahead > 0) {
                 acquisition.entered(acquire.ahead);
             }
             polled
-        });
-        self.hold(granted.await.map_err(|failed| self.error(failed))?, acquisition)
+        })
+        .await
     }
 
     /// Queues and waits for the grant. Returns `None` if it timed out after it had a predecessor.
@@ -128,7 +149,7 @@ impl Lock {
             return acquisition.run(tried, token).await;
         }
         let in_time = async {
-            match tokio::time::timeout(limit, self.acquire_in(&acquisition, Some(&progress))).await {
+            match tokio::time::timeout(limit, self.acquire_in(&acquisition, Some(&progress), true)).await {
                 Ok(hold) => hold.map(Some),
                 Err(_) if progress.has_waited() => Ok(None),
                 Err(_) => Err(self.session.unavailable(limit)),
@@ -150,21 +171,18 @@ impl Lock {
     }
 
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
-        match Acquire::new(self.session.core(), &self.draft, false, None).await {
-            Ok(granted) => {
-                acquisition.entered(0);
-                self.hold(granted, acquisition).map(Some)
+        loop {
+            match self.queue(acquisition, false, None).await {
+                Err(Failed { end: End::Contended, .. }) => return Ok(None),
+                granted if was_lost(&granted) => {}
+                granted => return self.hold(granted, acquisition).map(Some),
             }
-            Err(Failed { end: End::Contended, .. }) => Ok(None),
-            Err(failed) => Err(self.error(failed)),
         }
     }
 
-    fn hold(&self, granted: Granted, acquisition: &AcquireSpan) -> Result<Hold> {
-        let (hold, life) = Hold::new(&self.session, &self.path, &self.options, granted, acquisition)?;
-        // The session may have begun to end after the grant. Then no lock is returned any more.
-        let is_open = matches!(life, Life::Open | Life::Renewing);
-        if is_open { Ok(hold) } else { Err(self.session.error().unwrap_or(Error::Closed)) }
+    fn hold(&self, granted: Result<Granted, Failed>, acquisition: &AcquireSpan) -> Result<Hold> {
+        let granted = granted.map_err(|failed| self.error(failed))?;
+        Hold::new(&self.session, &self.path, &self.options, granted, acquisition)
     }
 
     /// Returns why an acquisition ended without a hold.
@@ -194,6 +212,12 @@ impl Lock {
             _ => "several",
         }
     }
+}
+
+/// Whether the hold was lost before the caller looked at it.
+fn was_lost(granted: &Result<Granted, Failed>) -> bool {
+    // A limit that is over before the grant is read would be over each time.
+    matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
 }
 
 fn token(held: &Option<Hold>) -> Option<FencingToken> {

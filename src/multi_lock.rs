@@ -27,7 +27,8 @@ use crate::session::Session;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that acquires leaves all queues. The nodes are deleted in the background.
+/// Dropping the future of a call that acquires leaves all queues. The nodes are deleted in the background. See
+/// [Futures](crate#futures).
 ///
 /// # Errors
 ///

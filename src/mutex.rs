@@ -17,7 +17,8 @@ use crate::session::Session;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background.
+/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background. See
+/// [Futures](crate#futures).
 ///
 /// # Errors
 ///
@@ -180,7 +181,8 @@ impl Mutex {
         Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }
 
-    /// Joins the queue, and returns a [`Waiting`]. Await it for the guard. [`lock`](Self::lock) does both.
+    /// Joins the queue, and returns a [`Waiting`]. Await it for the guard. [`lock`](Self::lock) does both. An uncontended lock is
+    /// held from this call on.
     ///
     /// # Examples
     ///

@@ -187,7 +187,7 @@ impl Options {
     /// Sets how long a hold lasts at most. After this time the hold releases itself and reports
     /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
     ///
-    /// The limit counts from the grant. So it is for locks that are taken for one piece of work: `Mutex`, `ReentrantMutex`, `RwLock`,
+    /// The limit counts from the grant, even if its future is not polled. So it is for locks that are taken for one piece of work: `Mutex`, `ReentrantMutex`, `RwLock`,
     /// `MultiLock`, a permit of a `Semaphore`, a `Job`. Set it for such a lock, and not for a session that has others: it would also end the
     /// terms of an `Election` and the shards of `zookeeper-groups`, and a permit of a `SemaphoreShare` whose task was lent it a moment ago.
     /// `Slots` ignore it.

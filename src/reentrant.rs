@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
 use crate::options::Options;
-use crate::owner::{Attempt, Locking, Mode, Outcome, Owner};
+use crate::owner::{Owned, Owner};
 use crate::queue::Kind;
 use crate::session::Session;
 
@@ -21,8 +21,8 @@ use crate::session::Session;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that acquires leaves the queue, unless another call of the same owner shares the
-/// position. The node is deleted in the background.
+/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background. See
+/// [Futures](crate#futures).
 ///
 /// # Errors
 ///
@@ -76,8 +76,8 @@ impl ReentrantMutex {
     }
 
     /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
-    /// of `owner` waits, both share one position in the queue. A call that is polled only after the other's guard is gone
-    /// queues anew.
+    /// of `owner` is acquiring it, this call waits for that one, and then shares its hold. If that call is dropped, or its
+    /// guard is gone by then, this call joins the queue.
     ///
     /// # Examples
     ///
@@ -97,7 +97,7 @@ impl ReentrantMutex {
     /// ```
     #[doc(alias = "acquire")]
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
-        self.wait(owner, &mut None).await
+        self.wait(&owner.of(&self.lock)).await
     }
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
@@ -144,46 +144,45 @@ impl ReentrantMutex {
         if limit.is_zero() {
             return self.lock.session.while_connected(self.try_in(owner)).await;
         }
-        let mut shared = None;
-        match tokio::time::timeout(limit, self.wait(owner, &mut shared)).await {
+        let owned = owner.of(&self.lock);
+        match tokio::time::timeout(limit, self.wait(&owned)).await {
             Ok(guard) => guard.map(Some),
-            Err(_) if shared.is_some_and(|attempt| attempt.progress.has_waited()) => Ok(None),
+            Err(_) if owned.progress.has_waited() => Ok(None),
             Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }
 
-    /// Waits for the lock. Stores the attempt that it waits for in `shared`.
-    async fn wait(&self, owner: &Owner, shared: &mut Option<Arc<Attempt>>) -> Result<ReentrantMutexGuard> {
-        loop {
-            match owner.lock(&self.lock, Mode::Wait) {
-                Locking::Held(hold) => return again(hold),
-                Locking::Acquiring(attempt) => {
-                    // `Contended` is the end of an attempt of `try_lock`.
-                    if let Outcome::Held(hold) = shared.insert(attempt).outcome().await? {
-                        return again(hold);
-                    }
-                }
-            }
+    async fn wait(&self, owned: &Owned) -> Result<ReentrantMutexGuard> {
+        if let Some(hold) = owned.hold() {
+            return again(hold);
         }
+        let _acquiring = owned.acquiring.lock().await;
+        if let Some(hold) = owned.hold() {
+            return again(hold);
+        }
+        owned.progress.begins();
+        let hold = self.lock.acquire_with(Some(&owned.progress), true).await?;
+        Ok(ReentrantMutexGuard(owned.held(hold)))
     }
 
     async fn try_in(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        loop {
-            let attempt = match owner.lock(&self.lock, Mode::Try) {
-                Locking::Held(hold) => return again(hold).map(Some),
-                Locking::Acquiring(attempt) => attempt,
-            };
-            tokio::select! {
-                biased;
-                outcome = attempt.outcome() => match outcome? {
-                    Outcome::Held(hold) => return again(hold).map(Some),
-                    Outcome::Contended => return Ok(None),
-                    Outcome::Released => {}
-                },
-                // The attempt has a predecessor, so another contender is ahead.
-                () = attempt.progress.waits() => return Ok(None),
-            }
+        let owned = owner.of(&self.lock);
+        if let Some(hold) = owned.hold() {
+            return again(hold).map(Some);
         }
+        let _acquiring = tokio::select! {
+            biased;
+            acquiring = owned.acquiring.lock() => acquiring,
+            // Another call of the owner waits, so another contender is ahead.
+            () = owned.progress.waits() => return Ok(None),
+        };
+        if let Some(hold) = owned.hold() {
+            return again(hold).map(Some);
+        }
+        owned.progress.begins();
+        // No time limit here, because the callers have one.
+        let hold = self.lock.try_without_limit().await?;
+        Ok(hold.map(|hold| ReentrantMutexGuard(owned.held(hold))))
     }
 }
 

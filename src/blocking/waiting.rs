@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// A thread in `lock()` can be woken early only by the end of the session. One that has to look at something else from time
 /// to time joins the queue by `enqueue`, and waits in steps: it keeps its position between them.
 ///
-/// It takes the lock only while a thread waits on it. Once it is first in the queue, it keeps the others waiting, as a guard
-/// would.
+/// Once it is granted the lock it is a hold, as the async [`Waiting`](crate::Waiting) is: it keeps the others waiting, and if it
+/// is lost before a thread waits on it, that returns [`Error::Lost`].
 ///
 /// # Examples
 ///

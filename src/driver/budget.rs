@@ -14,9 +14,6 @@ const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 }
 /// the session (docs/upstream.md, `many-watches`).
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
 
-/// The bytes by which a waiter that already has room may exceed the limit of watches, for a longer name.
-const SLACK: usize = 8 * 1024;
-
 /// The limit of watches on this session's own nodes. Holds and waiters can do without such watches.
 const MAX_OWN: usize = 20 * 1024;
 
@@ -56,33 +53,46 @@ pub(crate) struct Budget {
     nodes: Taken,
     watches: Taken,
     own: Taken,
+    /// A waiter had no room for its watch, which was logged.
+    is_full: bool,
 }
 
 impl Budget {
-    /// Reserves room for the nodes of an acquisition. Keep it until the nodes are gone.
+    /// Reserves room for nodes. Keep it until the nodes are gone.
     pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Reservation> {
         NODES.take(&self.nodes, bytes, reports)
     }
 
-    /// Enlarges the reservation for a waiter's one watch to at least `bytes`. On an error the waiter keeps what it has.
+    /// Makes sure that there is room for a watch on a path of this length.
     pub(super) fn watch(
         &self,
         reservation: &mut Option<Reservation>,
         bytes: usize,
         reports: &Reports,
     ) -> Result<()> {
-        *reservation = Some(match reservation {
-            Some(reservation) if reservation.bytes >= bytes => return Ok(()),
-            Some(reservation) => {
-                let others = self.watches.load(Ordering::Relaxed).saturating_sub(reservation.bytes);
-                if others + bytes > WATCHES.most + SLACK {
-                    return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
-                }
-                Reservation::new(&self.watches, bytes)
-            }
-            None => WATCHES.take(&self.watches, bytes, reports)?,
-        });
+        if reservation.as_ref().is_none_or(|reservation| reservation.bytes < bytes) {
+            *reservation = None;
+            *reservation = Some(WATCHES.take(&self.watches, bytes, reports)?);
+        }
         Ok(())
+    }
+
+    /// Makes sure that there is room for a waiter's watch on its predecessor. Returns `false` if there is none.
+    pub(super) fn waiter(
+        &mut self,
+        reservation: &mut Option<Reservation>,
+        bytes: usize,
+        reports: &Reports,
+    ) -> bool {
+        let has_room = self.watch(reservation, bytes, reports).is_ok();
+        if !has_room && !std::mem::replace(&mut self.is_full, true) {
+            reports.push(|| {
+                tracing::warn!(
+                    "session has no room for more watches; further waiters look three times per timeout"
+                );
+            });
+        }
+        has_room
     }
 
     /// Reserves room for the watch on a path, even beyond the limit: one watch serves all waiters for permits there.

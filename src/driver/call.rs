@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::clock::{micros, now};
 use crate::driver::core::Core;
 use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
 use crate::driver::state::{Reader, State};
 use crate::error::Error;
-use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
+use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 
 /// Builds the machine's description of an acquisition.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
@@ -22,7 +23,8 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
             Admission::Permits { limit: *limit, turn }
         }
     };
-    Spec { queues, admission, waits, may_count: draft.options.one_request() }
+    let max_hold = draft.options.max_hold().map(micros);
+    Spec { queues, admission, waits, max_hold, may_count: draft.options.one_request() }
 }
 
 /// An acquisition or a release that failed. `refusal`: the error, if the servers or a limit refused it.
@@ -80,7 +82,7 @@ pub(crate) struct Granted {
 impl Future for Acquire {
     type Output = Result<Granted, Failed>;
 
-    /// Reads all answers and events, and then takes the grant if there is one.
+    /// Reads all answers and events. Does not return a hold that has ended before this poll.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
@@ -101,15 +103,7 @@ impl Future for Acquire {
             }
         };
         state = core.read(state, op, Reader::Caller);
-        if state.machine.op(op).is_some_and(Acquisition::is_untaken) {
-            if let Some(progress) = this.progress.as_ref().filter(|progress| progress.only_queues()) {
-                // Without the lock, because publishing wakes the user's tasks.
-                drop(state);
-                progress.ahead(0);
-                return Poll::Pending;
-            }
-            core.handle(&mut state, Event::Take(op));
-        }
+        core.end_hold(&mut state, op, now());
         let Some(acquisition) = state.machine.op(op) else {
             this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));

@@ -24,7 +24,7 @@ use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
 use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::state::{LONGER_NAME, State, ended, nonce};
+use crate::driver::state::{State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of, named_nonce};
@@ -145,23 +145,14 @@ impl Core {
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
         let _node_reservation = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
-        let turn_bytes = draft.permits.as_ref().map(|permits| permits.turn.node_bytes(state.root_bytes));
-        let turn_reservation = turn_bytes.map(|bytes| state.budget.nodes(bytes, &self.reports)).transpose()?;
         // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
         }
         let op = state.next;
         state.next = caller_of(state.next.wrapping_add(1));
-        state.entries.insert(
-            op,
-            Entry {
-                progress,
-                _node_reservation,
-                turn_reservation,
-                ..Entry::new(&self.ready, op, Arc::clone(draft))
-            },
-        );
+        let entry = Entry { progress, _node_reservation, ..Entry::new(&self.ready, op, Arc::clone(draft)) };
+        state.entries.insert(op, entry);
         Ok(op)
     }
 
@@ -366,19 +357,20 @@ impl Core {
         stay
     }
 
-    /// Reserves room for a watch on `node`, which is `parent` or its child. Enlarges a `reservation` that the caller already
-    /// has, and lets it exceed the limit a little. Returns `false` if the name is too long to be watched.
+    /// Reserves room for a watch on `node`, which is `parent` or its child, unless the `reservation` is large enough. Returns
+    /// `false` if the name is too long to be watched.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
         reservation: &mut Option<Reservation>,
         parent: &str,
         node: &str,
     ) -> Result<bool, Error> {
-        if node.len() > names::longest(parent) + LONGER_NAME {
+        let most = if node == parent { node.len() } else { names::longest(parent) };
+        if node.len() > most {
             return Ok(false);
         }
         let state = self.lock();
-        state.budget.watch(reservation, state.root_bytes + node.len(), &self.reports)?;
+        state.budget.watch(reservation, state.root_bytes + most, &self.reports)?;
         Ok(true)
     }
 

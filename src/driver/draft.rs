@@ -34,38 +34,18 @@ impl Draft {
         turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
     }
 
-    /// Returns the total length of the node paths in bytes, chroot included.
+    /// Returns the bytes that the paths of all nodes may have, the turn's and the chroot included.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
-        self.lengths().map(|bytes| root_bytes + bytes).sum()
+        self.lengths(root_bytes).sum()
     }
 
-    /// Returns the bytes of the longest node path, including the turn's.
-    pub(super) fn longest_node(&self) -> usize {
-        let turn = self.permits.iter().flat_map(|permits| permits.turn.lengths());
-        self.lengths().chain(turn).max().unwrap_or_default()
+    /// Returns the bytes that the longest of these paths may have.
+    pub(super) fn longest_node(&self, root_bytes: usize) -> usize {
+        self.lengths(root_bytes).max().unwrap_or_default()
     }
 
-    /// Returns the bytes of each node path. The number counts as ten digits without a sign.
-    fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.queues.iter().map(|(path, kind)| names::prefix_bytes(path.as_str(), *kind) + "0123456789".len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Draft;
-    use crate::driver::names;
-    use crate::machine::{Kind, Name};
-    use crate::path::LockPath;
-
-    /// The reservation must be exact, so that a session can be filled to the last node.
-    #[test]
-    fn room_is_taken_for_as_many_bytes_as_the_nodes_will_have() {
-        for kind in [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch] {
-            let path = LockPath::new("/a/b").expect("a path");
-            let node = names::own("/a/b", Name { number: 7, guid: 1, kind });
-            let draft = Draft { queues: vec![(path, kind)], ..Draft::default() };
-            assert_eq!(draft.node_bytes(3), 3 + node.len());
-        }
+    fn lengths(&self, root_bytes: usize) -> impl Iterator<Item = usize> {
+        let turn = self.permits.iter().flat_map(|permits| &permits.turn.queues);
+        self.queues.iter().chain(turn).map(move |(path, _)| root_bytes + names::longest(path.as_str()))
     }
 }

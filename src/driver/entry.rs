@@ -106,14 +106,10 @@ pub(super) struct Entry {
     pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// The error with which it was refused.
     pub(super) refusal: Option<Error>,
-    /// The reservation for its nodes, kept until this entry is dropped.
+    /// The reservation for its nodes and for that of its turn, kept until this entry is dropped.
     pub(super) _node_reservation: Option<Reservation>,
-    /// The reservation for the node of its turn, kept while it queues.
-    pub(super) turn_reservation: Option<Reservation>,
     /// The reservation for the watch on its predecessor, kept while it queues.
     pub(super) watch_reservation: Option<Reservation>,
-    /// Its position was settled once, so it is no longer refused for lack of room.
-    pub(super) has_waited: bool,
     /// How many times in a row each kind of request was throttled, or a delete met an unknown error.
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
     /// Its nodes whose data are a revocation request, kept until there is a hold to report to.
@@ -187,9 +183,7 @@ impl Entry {
             listener: None,
             refusal: None,
             _node_reservation: None,
-            turn_reservation: None,
             watch_reservation: None,
-            has_waited: false,
             throttled: HashMap::new(),
             asked_back: Vec::new(),
             is_unwatched: false,
@@ -200,9 +194,8 @@ impl Entry {
         Waker::from(Arc::clone(&self.waker))
     }
 
-    /// Returns the next answer or event, except the answer to a listing. The order decides nothing, because all of them are
-    /// read before a grant is taken. Reading answers first may save a listing: a waiter whose own watch is known to be set
-    /// needs none.
+    /// Returns the next answer or event, except the answer to a listing. Reading answers first may save a listing: a waiter
+    /// whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = self.waker();
         let mut cx = Context::from_waker(&waker);

@@ -20,18 +20,13 @@ const LONGEST_NUMBER: &str = "-2147483648";
 
 /// Returns the path of our node without its number. The string has capacity for the number.
 pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
-    let mut text = String::with_capacity(prefix_bytes(path, kind) + LONGEST_NUMBER.len());
+    let mut text = String::with_capacity(longest(path));
     for part in [path, "/", PREFIX] {
         text.push_str(part);
     }
     text.push_str(Uuid::from_u128(guid).as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
     text.push_str(kind.separator());
     text
-}
-
-/// Returns the length of [`prefix`] in bytes.
-pub(super) fn prefix_bytes(path: &str, kind: Kind) -> usize {
-    path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + kind.separator().len()
 }
 
 /// Returns the path of our node.
@@ -44,7 +39,7 @@ pub(super) fn own(path: &str, name: Name) -> String {
 
 /// Returns the bytes of the longest path that our node under `path` may have.
 pub(super) fn longest(path: &str) -> usize {
-    prefix_bytes(path, Kind::Read) + LONGEST_NUMBER.len()
+    path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + Kind::Read.separator().len() + LONGEST_NUMBER.len()
 }
 
 /// Parses the name of a contender. Returns `None` for any other name.

@@ -1,30 +1,17 @@
 //! Owns [`Progress`], which publishes how many contenders are ahead of a waiter.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tokio::sync::watch;
 
 /// The last known number of contenders ahead of a waiter; `None` until it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     ahead: watch::Sender<Option<usize>>,
-    /// The waiter keeps its place, and does not take a grant yet.
-    only_queues: AtomicBool,
 }
 
 impl Progress {
-    /// Creates the progress of a waiter that takes no grant until [`takes`](Self::takes) is called.
-    pub(crate) fn that_only_queues() -> Self {
-        Self { only_queues: AtomicBool::new(true), ..Self::default() }
-    }
-
-    /// Lets the waiter take its grant, from its next poll on.
-    pub(crate) fn takes(&self) {
-        self.only_queues.store(false, Ordering::Relaxed);
-    }
-
-    pub(crate) fn only_queues(&self) -> bool {
-        self.only_queues.load(Ordering::Relaxed)
+    /// Forgets an earlier acquisition.
+    pub(crate) fn begins(&self) {
+        self.ahead.send_replace(None);
     }
 
     /// Publishes how many contenders are ahead.
@@ -32,12 +19,12 @@ impl Progress {
         self.ahead.send_replace(Some(count));
     }
 
-    /// Whether the waiter has had contenders ahead. For one that only queues: whether its position is known.
+    /// Whether the waiter has had contenders ahead.
     pub(crate) fn has_waited(&self) -> bool {
         self.last().is_some()
     }
 
-    /// Waits until the waiter has contenders ahead. For one that only queues: until its position is known.
+    /// Waits until the waiter has contenders ahead.
     pub(crate) async fn waits(&self) {
         self.left(None).await;
     }

@@ -17,17 +17,14 @@ use crate::driver::names::{self, Paths};
 use crate::driver::reports::{JOURNAL, Reports};
 use crate::error::Error;
 use crate::machine::{
-    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
-    caller_of, turn_of,
+    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Op, Outcome, Path, Phase, SESSION, Watch, caller_of,
+    turn_of,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
 
 /// The longest time between two beats, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
-
-/// The bytes by which another client's node name may exceed the longest of our own. Nodes with longer names are not watched.
-pub(super) const LONGER_NAME: usize = 128;
 
 /// Why a session has ended, if its task did not run to its end.
 pub(super) const RUNTIME_GONE: &str = "the runtime that it ran on is gone, or a task of it has panicked";
@@ -296,8 +293,8 @@ impl State {
         self.wake(op);
         let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
-            // The acquisition is out of the queue, so it needs no room for a watch on a predecessor or for a turn.
-            (entry.watch_reservation, entry.turn_reservation) = (None, None);
+            // The acquisition is out of the queue, so it needs no room for a watch on a predecessor.
+            entry.watch_reservation = None;
         }
         match (self.listener(op), self.machine.state(now(), op)) {
             (Some(listener), Some(state)) => self.deferred.changed.push((listener, state)),
@@ -306,14 +303,7 @@ impl State {
     }
 
     pub(super) fn placed(&mut self, op: Op) {
-        let entry = self.entries.get_mut(&op);
-        // Until its first watch is set, a waiter may still be refused for lack of room.
-        let is_settled = self.machine.is_settled(op);
-        let progress = entry.and_then(|entry| {
-            entry.has_waited |= is_settled;
-            entry.progress.clone()
-        });
-        if let Some(progress) = progress {
+        if let Some(progress) = self.entries.get(&op).and_then(|entry| entry.progress.clone()) {
             self.deferred.placed.push((progress, self.machine.ahead(op)));
         }
     }
@@ -336,52 +326,34 @@ impl State {
             _ => return,
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            entry.watches.push(Watching { watch, fires, _reservation: reservation });
+            // Events of own nodes are read first: a waiter whose node is gone gets no lock by the deletion of its predecessor.
+            let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
+            entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
             // The watch wakes the acquisition only after it has been polled once.
             self.wake(op);
         }
     }
 
-    /// Returns the length of the path of our node in bytes, as the servers count it.
-    pub(super) fn node_bytes(&self, path: Path, name: Name) -> usize {
-        self.root_bytes + names::own(&self.paths.text(path), name).len()
-    }
-
-    /// Returns the length in bytes of the path that an ask watches.
-    pub(super) fn watch_bytes(&self, ask: &Ask) -> usize {
-        let bytes = match *ask {
-            Ask::WatchOwn { path, name, .. } => return self.node_bytes(path, name),
-            Ask::Watch { path, name, .. } => self.paths.node(path, name).map_or(0, |node| node.len()),
-            Ask::List { path, watches: true, .. } => self.paths.text(path).len(),
-            _ => 0,
-        };
-        self.root_bytes + bytes
-    }
-
     /// Reserves room for the watch that an ask sets. Room for a predecessor's watch goes into the entry and is not returned.
     /// On `Err` the request must not be sent: the error is its outcome.
     pub(super) fn reserve(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
-        let bytes = self.watch_bytes(ask);
-        match ask {
-            Ask::Watch { path, .. } => {
-                let most = self.root_bytes + names::longest(&self.paths.text(*path)) + LONGER_NAME;
-                let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) else {
-                    return Err(Outcome::Refused);
-                };
-                // Reserve enough for a name as long as the waiter's own, so that the next predecessor rarely needs more.
-                let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
-                match self.budget.watch(&mut entry.watch_reservation, bytes, &self.reports) {
-                    Ok(()) => Ok(None),
-                    Err(full) if entry.watch_reservation.is_none() && !entry.has_waited => {
-                        entry.refusal = Some(full);
-                        Err(Outcome::NoWatchRoom)
-                    }
-                    // A waiter that has waited stays in the queue, even without a watch.
-                    Err(_) => Err(Outcome::Refused),
+        let text = |path| self.paths.text(path);
+        match *ask {
+            Ask::Watch { path, name, .. } => {
+                let bytes = self.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
+                let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
+                // One reservation serves for every predecessor. Other clients' names may be longer; they are not watched.
+                let most = entry.draft.longest_node(self.root_bytes);
+                if bytes <= most && self.budget.waiter(&mut entry.watch_reservation, most, &self.reports) {
+                    Ok(None)
+                } else {
+                    Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { .. } => Ok(self.budget.own(bytes)),
-            Ask::List { watches: true, .. } => Ok(Some(self.budget.path_watch(bytes))),
+            Ask::WatchOwn { path, .. } => Ok(self.budget.own(self.root_bytes + names::longest(&text(path)))),
+            Ask::List { path, watches: true, .. } => {
+                Ok(Some(self.budget.path_watch(self.root_bytes + text(path).len())))
+            }
             _ => Ok(None),
         }
     }

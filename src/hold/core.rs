@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use zookeeper_client::Client;
 
-use crate::clock::{micros, now};
+use crate::clock::now;
 use crate::driver::{self, HoldListener, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
@@ -37,10 +37,8 @@ impl HoldCore {
         op: Op,
         path: &LockPath,
         token: FencingToken,
-        limit: Option<Duration>,
         acquisition: &AcquireSpan,
-    ) -> (Arc<Self>, Life) {
-        let until = limit.map(|limit| now().plus(micros(limit)));
+    ) -> Arc<Self> {
         let core = Arc::new(Self {
             driver: Arc::clone(driver),
             op,
@@ -51,12 +49,8 @@ impl HoldCore {
             is_revoked: AtomicBool::new(false),
         });
         let holder: Weak<Self> = Arc::downgrade(&core);
-        let mut state = driver.lock();
-        state.set_listener(op, holder);
-        if let Some(until) = until {
-            driver.handle(&mut state, Event::Limit { op, until });
-        }
-        (core, state.machine.life())
+        driver.lock().set_listener(op, holder);
+        core
     }
 
     /// Records the end of the hold. Returns whether the hold had not ended before.

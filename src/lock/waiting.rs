@@ -16,9 +16,10 @@ use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It takes the lock only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would. If its session ends, it queues
-/// again in the next one, awaited or not. A [limit](crate::Options::with_max_hold) of the hold begins when it is awaited.
+/// It keeps its position while it is not awaited. Once it is granted the lock it is a hold: its
+/// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If that hold is lost before
+/// it is awaited, awaiting it returns [`Error::Lost`](crate::Error::Lost). If its session ends while it waits, it queues again
+/// in the next one. See [Futures](crate#futures).
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
@@ -56,13 +57,12 @@ pub struct Waiting<G> {
 impl<G> Waiting<G> {
     /// Joins the queue of `lock`. Returns once the position is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
-        let progress = Arc::new(Progress::that_only_queues());
+        let progress = Arc::<Progress>::default();
         let (waiter, ahead) = (lock, progress.clone());
-        let mut place = async move { waiter.acquire_with(Some(&ahead)).await }.boxed();
+        let mut place = async move { waiter.acquire_with(Some(&ahead), false).await }.boxed();
         tokio::select! {
             biased;
-            // It takes no grant yet, so this is an error.
-            ended = &mut place => place = ready(Ok(ended?)).boxed(),
+            held = &mut place => place = ready(Ok(held?)).boxed(),
             () = progress.waits() => {}
         }
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
@@ -88,10 +88,14 @@ impl<G> Future for Waiting<G> {
         let this = &mut *self;
         let place = this.place.get_mut().unwrap_or_else(PoisonError::into_inner);
         let waits = place.as_mut().expect("a place in the queue was awaited again after its end");
-        this.progress.takes();
         let hold = task::ready!(waits.poll_unpin(cx));
         *place = None;
         this.progress.ahead(0);
+        // It may be held since `enqueue`.
+        let hold = hold.and_then(|hold| match hold.state().loss() {
+            Some(loss) => Err(loss.into()),
+            None => Ok(hold),
+        });
         Poll::Ready(hold.map(&*this.guard))
     }
 }

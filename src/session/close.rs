@@ -74,9 +74,9 @@ impl Session {
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
     /// have ended, or `limit` has passed, the session is closed. So it takes `limit` and one session timeout at most.
     ///
-    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) counts as
-    /// a waiter until it returns its guard, even if it is first, because no work has begun under it. A hold counts as cut
-    /// off if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
+    /// A guard that is dropped or released counts as ended, and so does a lost one. A future or a
+    /// [`Waiting`](crate::Waiting) that was granted the lock counts as a hold, and returns its guard. A hold counts as cut off
+    /// if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
     ///
     /// All clones of the session are drained. While a renewal is under way there is no hold to wait for. A
     /// session that is already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`,

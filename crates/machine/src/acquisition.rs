@@ -16,6 +16,8 @@ pub struct Spec {
     pub admission: Admission,
     /// Whether the caller queues if the lock is contended.
     pub waits: bool,
+    /// The hold is lost after so many microseconds, unless it ends before.
+    pub max_hold: Option<u64>,
     /// Whether the create may set the data of the paths to empty, to count their children.
     pub may_count: bool,
 }
@@ -69,10 +71,8 @@ pub struct Acquisition {
     pub released: End,
     /// How the lock was granted.
     pub granted_by: Untracked<GrantedBy>,
-    /// Whether the caller has taken the grant.
-    pub is_taken: bool,
-    /// Ticks since the grant, at most 2. A disconnect sets the age to 2, as does a caller that waits for the loss. At 2
-    /// the nodes of a hold are watched.
+    /// Ticks since the grant, at most 2. A caller that waits for the loss sets the age to 2. At 2 the nodes of a hold are
+    /// watched.
     pub age: u8,
     /// Whether the last listing of our own nodes showed these nodes.
     pub shown: Shown,
@@ -210,7 +210,6 @@ impl Acquisition {
             change: Change::None,
             released: End::Released,
             granted_by: Untracked(GrantedBy::Listed),
-            is_taken: false,
             age: 0,
             shown: Shown::Unasked,
         }
@@ -225,11 +224,6 @@ impl Acquisition {
     /// turn.
     pub fn is_in_one_request(&self) -> bool {
         self.spec.admission.turn().is_some() && self.in_turn.is_none()
-    }
-
-    /// Returns whether the lock is granted, but its caller has not taken the grant yet.
-    pub fn is_untaken(&self) -> bool {
-        self.phase == Phase::Held && !self.is_taken
     }
 
     /// Returns the queue of an acquisition that has only one.

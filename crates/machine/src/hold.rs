@@ -77,12 +77,6 @@ impl<T: Trust> Machine<T> {
         self.ops().filter(|(op, acquisition)| acquisition.phase.is_hold() && !is_turn(*op))
     }
 
-    pub fn limit_hold(&mut self, op: Op, until: Moment) {
-        if self.phase(op) == Some(Phase::Held) {
-            self.timers.set(Timer::Limit(op), until);
-        }
-    }
-
     /// Returns when a hold is lost if no server answers any more.
     pub fn valid_until(&self, op: Op) -> Moment {
         let until = self.trust.until();
@@ -105,6 +99,11 @@ impl<T: Trust> Machine<T> {
         self.trust.until() > now
     }
 
+    /// Returns whether the lock is held. A turn is not: its nodes keep a place in the queue, as those of a waiter do.
+    pub fn is_held(&self, op: Op) -> bool {
+        self.phase(op) == Some(Phase::Held) && !is_turn(op)
+    }
+
     pub fn grant(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.phase = Phase::Held;
@@ -112,20 +111,13 @@ impl<T: Trust> Machine<T> {
             acquisition.age = 0;
             self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
             self.timers.set(Timer::TrustEnds, self.trust.until());
+            if let Some(limit) = acquisition.spec.max_hold {
+                self.timers.set(Timer::Limit(op), now.plus(limit));
+            }
         }
         self.wake(op);
         self.watch_local_head(op);
         self.turn_or_permits_came(now, op);
-    }
-
-    /// Lets the caller take the grant. A grant that is two ticks old, or was made over an earlier connection, is
-    /// confirmed first. Its nodes may have been deleted, or trust may have ended.
-    pub fn take(&mut self, now: Moment, op: Op) {
-        let is_trusted = self.is_trusted(now);
-        let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.is_untaken()) else {
-            return;
-        };
-        if is_trusted && acquisition.age < 2 { acquisition.is_taken = true } else { self.confirm(now, op, true) }
     }
 
     /// Releases a hold by deleting its nodes. Followers of an exclusive hold have the lock as soon as the delete is
@@ -226,12 +218,6 @@ impl<T: Trust> Machine<T> {
             return;
         }
         let holds: Vec<Op> = self.holds().map(|(op, _)| op).collect();
-        for op in holds {
-            if self.ops.get(&op).is_some_and(Acquisition::is_untaken) {
-                self.confirm(now, op, true);
-            } else {
-                self.finish(now, op, End::Lost(Loss::TrustEnded));
-            }
-        }
+        holds.into_iter().for_each(|op| self.finish(now, op, End::Lost(Loss::TrustEnded)));
     }
 }

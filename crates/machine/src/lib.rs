@@ -209,8 +209,6 @@ pub enum Outcome {
     Refused,
     /// The server returned an error code that the client does not know. The request may have been done all the same.
     UnknownError,
-    /// The watch was not requested, because the session's budget for watches is used up.
-    NoWatchRoom,
     /// No answer came, mostly because the connection was lost. The request may have been done, or may still be done.
     #[default]
     Unknown,
@@ -254,16 +252,9 @@ pub enum Event {
         op: Op,
         spec: Arc<Spec>,
     },
-    /// The caller takes the grant.
-    Take(Op),
     Release(Op),
     /// The holder of a write lock becomes a reader.
     Downgrade(Op),
-    /// The hold is lost at `until`, unless it ends before.
-    Limit {
-        op: Op,
-        until: Moment,
-    },
     /// A caller waits for the loss of this hold, so the loss has to be noticed at once.
     WatchForLoss(Op),
     /// The handle is gone: its future or guard was dropped at any point, or its result was read.
@@ -400,7 +391,6 @@ impl<T: Trust> Machine<T> {
     pub fn handle(&mut self, now: Moment, event: Event) {
         match event {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
-            Event::Take(op) => self.take(now, op),
             Event::Release(op) => self.release(now, op),
             Event::Downgrade(op) => self.downgrade(op),
             Event::WatchForLoss(op) => self.watch_for_loss(op),
@@ -421,7 +411,6 @@ impl<T: Trust> Machine<T> {
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }
-            Event::Limit { op, until } => self.limit_hold(op, until),
             Event::Orphans { path, names } => self.delete_orphans(path, names),
             Event::Beat { slept } => self.trust.beat(now, slept, self.is_up),
             Event::Timeout => self.timeout(now),
@@ -437,7 +426,7 @@ impl<T: Trust> Machine<T> {
         // The driver answers some of these requests without a server: it refuses them, or knows that the node is gone.
         let may_be_refused = matches!(ask, Ask::Create { .. } | Ask::Watch { .. } | Ask::WatchOwn { .. });
         let is_answer = match outcome {
-            Outcome::Unknown | Outcome::NoWatchRoom => false,
+            Outcome::Unknown => false,
             Outcome::Refused | Outcome::NoNode => !may_be_refused,
             _ => true,
         };

@@ -67,13 +67,6 @@ impl Queue {
         }
     }
 
-    /// Returns whether the position is known, and no watch on a predecessor is still to be set.
-    pub fn is_settled(&self) -> bool {
-        let asks =
-            matches!(self.position, Position::Watching { watch: WatchState::Unset | WatchState::Sending, .. });
-        self.position != Position::Unknown && !asks
-    }
-
     /// Returns whether the number of our node in this queue is near the wrap.
     pub fn is_near_wrap(&self) -> bool {
         self.name.is_some_and(Name::is_near_wrap)
@@ -277,7 +270,6 @@ impl<T: Trust> Machine<T> {
                 *watch = WatchState::Unset;
                 self.list_unwatched_queues(op);
             }
-            Outcome::NoWatchRoom => self.finish(now, op, End::Refused),
             // The fallback poll will notice when the predecessor goes.
             _ => {
                 *watch = WatchState::Refused;
@@ -351,12 +343,13 @@ impl<T: Trust> Machine<T> {
         if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
-    /// Asks a quorum whether the nodes are there. A grant that is not taken yet is withdrawn meanwhile.
+    /// Asks a quorum whether the nodes are there. A turn is withdrawn meanwhile.
     pub fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
+        let is_held = self.is_held(op);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         match &mut acquisition.phase {
             Phase::Confirming { is_first: before, .. } => *before &= is_first,
-            Phase::Held if acquisition.is_taken => {}
+            Phase::Held if is_held => {}
             phase => *phase = Phase::Confirming { is_first, is_asked: false },
         }
         self.send_confirmation(now, op);
@@ -414,9 +407,7 @@ impl<T: Trust> Machine<T> {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         match (acquisition.phase, outcome) {
             (Phase::Held, Outcome::NoNode) if acquisition.change.is_open() => {}
-            (Phase::Held, Outcome::NoNode) if acquisition.is_taken => {
-                self.finish(now, op, End::Lost(Loss::Deleted))
-            }
+            (Phase::Held, Outcome::NoNode) if !is_turn(op) => self.finish(now, op, End::Lost(Loss::Deleted)),
             // The leader answered in a live session, so the node was deleted by hand.
             (_, Outcome::NoNode) => self.evicted(now, op),
             (Phase::Confirming { is_first, .. }, outcome) => {
@@ -519,14 +510,14 @@ impl<T: Trust> Machine<T> {
 
     pub fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
-        let is_taken = self.ops.get(&op).is_some_and(|acquisition| acquisition.is_taken);
+        let is_held = self.is_held(op);
         let Some(queue) = self.queue(op, at).filter(|queue| queue.own_watch == WatchState::Sending) else {
             return;
         };
         queue.own_watch = match outcome {
             Outcome::Stat { .. } => WatchState::Set,
             // A node of this name is there, but is not ours. A confirm would succeed, so evict the waiter here.
-            Outcome::Exists if !is_taken => return self.evicted(now, op),
+            Outcome::Exists if !is_held => return self.evicted(now, op),
             Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
             Outcome::Unknown => WatchState::Unset,
             _ => WatchState::Refused,
@@ -556,7 +547,7 @@ impl<T: Trust> Machine<T> {
             }
             // A downgrade deletes the node, and its answer shows whether it did.
             Phase::Held if acquisition.change.is_open() => {}
-            Phase::Held if acquisition.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
+            Phase::Held if !is_turn(op) => self.finish(now, op, End::Lost(Loss::Deleted)),
             // Its session may have ended, so ask a quorum.
             _ => self.confirm(now, op, false),
         }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use crate::acquisition::LOST_CREATES;
 use crate::listing::PAUSE;
 use crate::{
-    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, Path,
-    PathState, Phase, Position, Renewing, Shown, Timer, Trust,
+    Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, Path, PathState, Phase,
+    Position, Renewing, Shown, Timer, Trust,
 };
 
 /// Microseconds from a reconnect to the next create of an acquisition whose last creates were lost.
@@ -72,11 +72,6 @@ impl<T: Trust> Machine<T> {
         match connection {
             Connection::Down => {
                 self.is_up = false;
-                // Grants that are not taken yet have to be confirmed after a reconnect.
-                self.ops
-                    .values_mut()
-                    .filter(|acquisition| acquisition.phase == Phase::Held)
-                    .for_each(|acquisition| acquisition.age = 2);
                 for queue in self.ops.values_mut().flat_map(|acquisition| &mut acquisition.queues) {
                     // After a reconnect, events do not come in the order of the servers' log. So a grant without a
                     // listing must not rest on an earlier listing.
@@ -129,7 +124,7 @@ impl<T: Trust> Machine<T> {
             acquisition.followers.clear();
             match acquisition.phase {
                 Phase::Over(_) => {}
-                Phase::Held | Phase::Releasing if acquisition.is_taken => {
+                Phase::Held | Phase::Releasing => {
                     acquisition.phase = Phase::Over(End::Lost(loss));
                     self.wake(op);
                 }
@@ -199,12 +194,8 @@ impl<T: Trust> Machine<T> {
     }
 
     fn end_waiters(&mut self, now: Moment, end: End) {
-        let waits = |acquisition: &Acquisition| match acquisition.phase {
-            phase if phase.is_queuing() => true,
-            phase => phase == Phase::Held && !acquisition.is_taken,
-        };
-        let ops: Vec<Op> =
-            self.ops.iter().filter(|(_, acquisition)| waits(acquisition)).map(|(op, _)| *op).collect();
+        let waiters = self.ops.iter().filter(|(_, acquisition)| acquisition.phase.is_queuing());
+        let ops: Vec<Op> = waiters.map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));
     }
 

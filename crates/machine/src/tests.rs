@@ -36,20 +36,12 @@ impl Session {
     }
 
     fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
-        let spec = Spec { queues: queues.into(), admission, waits, may_count: true };
+        let spec = Spec { queues: queues.into(), admission, waits, max_hold: Some(3 * T), may_count: true };
         self.handle(Event::Acquire { op, spec: Arc::new(spec) })
     }
 
-    /// Grants a write lock, which its caller takes. Returns the name of the node.
+    /// Grants a write lock. Returns the name of the node.
     fn hold(&mut self) -> Name {
-        let name = self.grant();
-        assert_eq!(self.handle(Event::Take(WRITER)), [], "it is not confirmed when its caller comes at once");
-        assert_eq!(self.0.state(NOW, WRITER), Some(HoldState::Held));
-        name
-    }
-
-    /// Grants a write lock, which its caller has not taken yet. Returns the name of the node.
-    fn grant(&mut self) -> Name {
         let sent = self.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
         let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
             panic!("{sent:?}")
@@ -144,80 +136,6 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
     let (ask, outcome) = (identify.clone(), Outcome::Done);
     let sent = session.handle(Event::Answer { ask, sent: NOW, is_stale: true, outcome });
     assert_eq!(sent, asked, "an answer over another connection shows nothing of this one");
-}
-
-#[test]
-fn hold_that_its_caller_comes_for_late_is_confirmed() {
-    for (outcome, end) in [(Outcome::Done, Phase::Held), (Outcome::NoNode, Phase::Over(End::Evicted))] {
-        let mut session = Session::new();
-        let name = session.grant();
-        session.handle(Event::Connection(Connection::Down));
-        session.handle(Event::Take(WRITER));
-        assert_ne!(session.phase(), Some(Phase::Held), "nobody can be asked");
-        let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
-        session.answer(&Ask::ListOwn, owned(&[name]));
-        let prove = sent.iter().find(|ask| matches!(ask, Ask::Confirm { .. })).expect("it asks a quorum");
-        session.answer(prove, outcome);
-        assert_eq!(session.phase(), Some(end));
-    }
-}
-
-/// Two ticks watch the node of a hold that was not taken. Later signs of a loss are checked by a quorum, as for a
-/// waiter.
-#[test]
-fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
-    let granted = || {
-        let mut session = Session::new();
-        let name = session.grant();
-        session.handle(Event::Timer(Timer::Tick));
-        let sent = session.handle(Event::Timer(Timer::Tick));
-        session.answer(&sent[0], Outcome::Stat { owner: 7 });
-        (session, crate::Watch::Own(WRITER, 0, name))
-    };
-    let (mut session, _) = granted();
-    let sent = session.handle(Event::Take(WRITER));
-    assert!(matches!(sent.as_slice(), [Ask::Confirm { .. }]), "its caller comes late: {sent:?}");
-
-    let mut session = Session::new();
-    session.grant();
-    session.1 = NOW.plus(T);
-    session.handle(Event::Take(WRITER));
-    assert_eq!(session.phase(), Some(Phase::Confirming { is_first: true, is_asked: true }), "no timer has fired");
-
-    for (outcome, end) in [(Outcome::Done, None), (Outcome::NoNode, Some(End::Evicted))] {
-        let (mut session, watch) = granted();
-        let sent = session.handle(Event::Fired { watch, is_deleted: true });
-        let [prove @ Ask::Confirm { .. }] = sent.as_slice() else { panic!("{sent:?}") };
-        session.answer(prove, outcome);
-        assert_eq!(session.phase(), Some(end.map_or(Phase::Waiting, Phase::Over)));
-    }
-    let (mut session, watch) = granted();
-    session.handle(Event::Fired { watch, is_deleted: true });
-    session.handle(Event::Connection(Connection::Expired));
-    let sent = session.handle(Event::Renewed { session: 9, nonce: 10, created: NOW, timeout: T });
-    assert!(matches!(sent[0], Ask::Create { .. }), "its session had ended, so it queues again: {sent:?}");
-
-    let (mut session, _) = granted();
-    session.1 = NOW.plus(T);
-    let sent = session.handle(Event::Timer(Timer::TrustEnds));
-    assert!(sent.iter().any(|ask| matches!(ask, Ask::Confirm { .. })), "it asks a quorum: {sent:?}");
-    assert_eq!(session.phase(), Some(Phase::Confirming { is_first: true, is_asked: true }));
-
-    for (event, end) in [(Event::Drain, End::Draining), (Event::Close, End::Closed)] {
-        let (mut session, _) = granted();
-        session.handle(event);
-        assert_eq!(session.phase(), Some(Phase::Over(end)));
-    }
-}
-
-/// The answer to the watch request also evicts a hold that was not taken.
-#[test]
-fn hold_that_nobody_has_come_for_and_whose_node_was_created_again_by_hand_is_evicted() {
-    let mut session = Session::new();
-    session.grant();
-    let sent = session.handle(Event::WatchForLoss(WRITER));
-    session.answer(&sent[0], Outcome::Exists);
-    assert_eq!(session.phase(), Some(Phase::Over(End::Evicted)));
 }
 
 #[test]

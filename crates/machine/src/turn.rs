@@ -1,13 +1,13 @@
 //! The turns of a semaphore. If the answer to one create cannot grant a caller its permits, the caller waits for its
 //! turn in a separate queue. Only the caller with the turn creates permits, so callers count them one after the other.
 //!
-//! A turn is an acquisition of its own. Its `Op` is the caller's with the highest bit set. No caller takes its grant.
+//! A turn is an acquisition of its own. Its `Op` is the caller's with the highest bit set.
 
 use std::sync::Arc;
 
 use crate::{
-    Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Queue, Spec, TURN, Timer, Trust, caller_of,
-    is_turn, turn_of,
+    Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Spec, TURN, Timer, Trust, caller_of, is_turn,
+    turn_of,
 };
 
 impl<T: Trust> Machine<T> {
@@ -21,6 +21,7 @@ impl<T: Trust> Machine<T> {
             queues: vec![(path, Kind::Lock)],
             admission: Admission::First,
             waits: true,
+            max_hold: None,
             may_count: spec.may_count,
         };
         let in_turn = Spec { admission: Admission::Permits { limit, turn: None }, ..spec };
@@ -37,11 +38,6 @@ impl<T: Trust> Machine<T> {
     /// Returns how many contenders are ahead of a caller, or how many permits are missing.
     pub fn ahead(&self, op: Op) -> usize {
         self.waiting(op).map(Acquisition::ahead).unwrap_or_default()
-    }
-
-    /// Returns whether the position of a caller is known, and no watch on a predecessor is still to be set.
-    pub fn is_settled(&self, op: Op) -> bool {
-        self.waiting(op).is_some_and(|acquisition| acquisition.queues.iter().all(Queue::is_settled))
     }
 
     /// Handles a listing that shows how many turns are ahead of this one.

@@ -6,7 +6,7 @@ use testbed::proxy::Request;
 use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, Session};
 
-use crate::support::{BRIEF, World, children, connect, hosts, pass, soon};
+use crate::support::{BRIEF, World, children, connect, hosts, locking, pass, soon};
 
 /// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
@@ -16,60 +16,30 @@ fn watches(request: &Request) -> bool {
     request.watch && request.answer.is_some()
 }
 
-/// A waiter whose predecessor cancels watches another node. It needs room again, which newcomers compete for.
+/// It looks every third of the timeout.
 #[tokio::test]
-async fn newcomers_do_not_take_the_room_of_queued_waiters() {
+async fn waiter_without_room_for_a_watch_gets_its_turn() {
     let world = World::new().await;
     let other = world.other().await;
     let path = |number: usize| format!("{}/{}{number:03}", world.path, "x".repeat(850));
     let lock = |session: &Session, number: usize| Mutex::new(session, &path(number)).expect("a mutex");
     let most = LIMIT / (path(0).len() + NAME);
-    // One path more, for the newcomers.
-    let _held = join_all((0..=most).map(async |number| lock(&other, number).lock().await.expect("free"))).await;
-    let leaving = [60, 40, 20];
-    let mut between = Vec::new();
-    for number in leaving {
-        between.push(lock(&world.other().await, number).enqueue().await.expect("queued"));
+    let held = join_all((0..=most).map(async |number| lock(&other, number).lock().await.expect("free"))).await;
+    let waiting: Vec<_> = (0..=most).map(|number| locking(lock(&world.session, number))).collect();
+    let watched = |requests: &[Request]| {
+        let is_it =
+            |one: &&Request| watches(one) && one.op == Op::GetChildren2 && one.path.starts_with(&world.path);
+        requests.iter().filter(is_it).count()
+    };
+    soon("watches", world.proxy.wait_until(|requests| watched(requests) + 1 >= most)).await;
+    for number in 0..=most {
+        crate::support::wait_children(&world.admin, &path(number), 2).await;
     }
-    let mut old = Vec::new();
-    loop {
-        let mutex = lock(&world.session, old.len());
-        let mut task = tokio::spawn(async move { mutex.lock().await.map(drop) });
-        let here = path(old.len());
-        let watching =
-            world.proxy.wait_for(|one| watches(one) && one.op == Op::GetChildren2 && one.path.starts_with(&here));
-        tokio::select! {
-            _ = soon("a watch", watching) => old.push(task),
-            refused = &mut task => {
-                let error = refused.expect("no panic").expect_err("no room");
-                assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
-                break;
-            }
-        }
+    assert!(watched(&world.proxy.requests()) <= most);
+    drop(held);
+    for waiter in waiting {
+        soon("its turn", waiter).await.expect("no panic").expect("held").release().await.expect("released");
     }
-    assert!(old.len() > leaving[0], "{} wait", old.len());
-    let newcomers = (0..16).map(|_| {
-        let mutex = lock(&world.session, most);
-        tokio::spawn(async move {
-            loop {
-                let error = mutex.lock().await.expect_err("there is no room to wait");
-                assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
-            }
-        })
-    });
-    let newcomers: Vec<_> = newcomers.collect();
-    for (gone, number) in between.into_iter().zip(leaving) {
-        let holder = format!("{}/{}", path(number), children(&world.admin, &path(number)).await[0]);
-        world.proxy.reset();
-        drop(gone);
-        // The waiter behind it now watches the node ahead of it.
-        let moved = |request: &Request| watches(request) && request.path == holder;
-        soon("another watch", world.proxy.wait_for(moved)).await;
-    }
-    assert!(newcomers.iter().all(|task| !task.is_finished()), "refused, every time");
-    newcomers.iter().for_each(|task| task.abort());
-    assert!(old.iter().all(|task| !task.is_finished()), "all of them are queued");
-    old.iter().for_each(|task| task.abort());
 }
 
 /// It watches its node for as long as it is kept.
@@ -96,7 +66,7 @@ async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
 
 /// A waiter in several queues with paths of different lengths reserves room for the longest from the start.
 #[tokio::test]
-async fn waiters_that_move_to_a_longer_path_are_not_refused() {
+async fn waiters_that_move_to_a_longer_path_keep_their_room() {
     let world = World::new().await;
     let other = world.other().await;
     let near = format!("{}/near", world.path);
@@ -118,8 +88,6 @@ async fn waiters_that_move_to_a_longer_path_are_not_refused() {
         world.proxy.wait_until(|requests| requests.iter().filter(watching).count() >= many).await
     };
     soon("watches in the near queue", until(&near)).await;
-    let error = soon("a refusal", lock(&all[many]).lock()).await.expect_err("no room for another");
-    assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
     held.release().await.expect("released");
     soon("watches in the far queues", until(&format!("{}/yyy", world.path))).await;
     far_held.release().await.expect("released");

@@ -115,6 +115,15 @@ async fn limit_of_zero_is_refused() {
     assert!(world.proxy.requests().is_empty());
 }
 
+/// It would be lost each time, so the call does not begin again.
+#[tokio::test]
+async fn limit_that_is_over_before_the_grant_is_read_is_a_loss() {
+    let world = World::with_path().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(Duration::from_nanos(1))).expect("a mutex");
+    let lost = soon("the loss", mutex.lock()).await.map(|guard| guard.state());
+    assert!(matches!(lost, Err(Error::Lost(Loss::MaxHold)) | Ok(HoldState::Lost(Loss::MaxHold))), "{lost:?}");
+}
+
 #[tokio::test]
 async fn limit_beyond_the_clock_is_no_limit() {
     let timeout = Duration::from_secs(20);

@@ -187,35 +187,21 @@ async fn calls_of_one_owner_share_a_place() {
 }
 
 #[tokio::test]
-async fn place_is_kept_while_any_call_waits() {
+async fn call_that_waits_for_another_does_not_queue_itself() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
-    let there = other_mutex(&world).await;
-    for drop_first in [true, false] {
-        let ahead = there.lock(&Owner::new()).await.expect("held");
-        let mut first = Box::pin(mutex.lock(&owner));
-        until_queued(&world, 2, first.as_mut()).await;
-        let place = world.children().await.remove(1);
-        let mut second = Box::pin(mutex.lock(&owner));
-        assert!(futures_util::poll!(second.as_mut()).is_pending());
-        // A waiter behind, to see that the place is kept.
-        let (behind, last) = (Owner::new(), other_mutex(&world).await);
-        let mut behind = pin!(last.lock(&behind));
-        until_queued(&world, 3, behind.as_mut()).await;
-        let kept = if drop_first {
-            drop(first);
-            second
-        } else {
-            drop(second);
-            first
-        };
-        ahead.release().await.expect("released");
-        let guard = soon("its turn", kept).await.expect("held");
-        assert_eq!(guard.nodes(), [format!("{}/{place}", world.path)]);
-        assert!(futures_util::poll!(behind.as_mut()).is_pending());
-        guard.release().await.expect("released");
-        soon("the waiter behind", behind).await.expect("held").release().await.expect("released");
-    }
+    let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
+    let mut first = Box::pin(mutex.lock(&owner));
+    until_queued(&world, 2, first.as_mut()).await;
+    let place = world.children().await.remove(1);
+    let mut second = Box::pin(mutex.lock(&owner));
+    assert!(futures_util::poll!(second.as_mut()).is_pending());
+    assert_eq!(world.children().await.len(), 2);
+    drop(second);
+    ahead.release().await.expect("released");
+    let guard = soon("its turn", first).await.expect("held");
+    assert_eq!(guard.nodes(), [format!("{}/{place}", world.path)]);
+    guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
@@ -435,27 +421,23 @@ async fn lost_hold_cannot_be_locked_again_until_its_guards_are_gone() {
 }
 
 #[tokio::test]
-async fn late_call_that_shares_returns_the_loss_in_the_meantime() {
+async fn call_that_waits_for_another_returns_the_loss_in_the_meantime() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
-    let (mut late, mut tries, mut limited) =
-        (pin!(mutex.lock(&owner)), pin!(mutex.try_lock(&owner)), pin!(mutex.try_lock_for(&owner, Duration::MAX)));
-    assert!(futures_util::poll!(late.as_mut()).is_pending());
-    assert!(futures_util::poll!(tries.as_mut()).is_pending());
-    assert!(futures_util::poll!(limited.as_mut()).is_pending());
     let (early, same) = (mutex.clone(), owner.clone());
     let early = tokio::spawn(async move { early.lock(&same).await });
     world.wait_children(2).await;
+    let (mut late, mut limited) = (pin!(mutex.lock(&owner)), pin!(mutex.try_lock_for(&owner, Duration::MAX)));
+    assert!(futures_util::poll!(late.as_mut()).is_pending());
+    assert!(futures_util::poll!(limited.as_mut()).is_pending());
     ahead.release().await.expect("released");
     let early = soon("its turn", early).await.expect("no panic").expect("held");
     world.admin.delete(&early.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", early.lost()).await, Loss::Deleted);
-    for error in [
-        soon("an answer", late).await.expect_err("lost"),
-        soon("an answer", tries).await.expect_err("lost"),
-        soon("an answer", limited).await.expect_err("lost"),
-    ] {
+    for error in
+        [soon("an answer", late).await.expect_err("lost"), soon("an answer", limited).await.expect_err("lost")]
+    {
         assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
     }
     drop(early);
@@ -528,22 +510,19 @@ async fn owner_holds_several_paths_in_several_sessions() {
 }
 
 #[tokio::test]
-async fn errors_reach_all_calls_that_share() {
+async fn calls_that_wait_for_one_that_fails_queue_themselves() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
-    let all = async {
-        tokio::join!(mutex.lock(&owner), mutex.lock(&owner), mutex.try_lock_for(&owner, Duration::from_secs(50)))
-    };
+    let all = async { tokio::join!(mutex.lock(&owner), mutex.try_lock_for(&owner, Duration::from_secs(50))) };
     let evict = async {
         let names = world.wait_children(2).await;
         world.admin.delete(&format!("{}/{}", world.path, names[1]), None).await.expect("deleted");
         ahead.release().await.expect("released");
     };
-    let ((first, second, third), ()) = soon("an end", async { tokio::join!(all, evict) }).await;
-    for error in [first.expect_err("evicted"), second.expect_err("evicted"), third.expect_err("evicted")] {
-        assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
-    }
+    let ((first, second), ()) = soon("an end", async { tokio::join!(all, evict) }).await;
+    assert!(matches!(first, Err(Error::Evicted { .. })), "{first:?}");
+    second.expect("asked").expect("free").release().await.expect("released");
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let all = async { tokio::join!(mutex.lock(&owner), mutex.lock(&owner)) };
     let close = async {
@@ -599,19 +578,4 @@ async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     }
     assert_eq!(grants.len(), 180);
     world.wait_empty().await;
-}
-
-/// Two calls share an acquisition. The other one gets the guard.
-#[tokio::test]
-async fn guard_is_the_last_although_a_call_that_nobody_polls_shared_its_acquisition() {
-    let world = World::new().await;
-    let (mutex, owner) = (mutex(&world), Owner::new());
-    let mut kept = pin!(mutex.lock(&owner));
-    assert!(polled(1, &mut kept).await.is_none());
-    let guard = soon("the lock", mutex.lock(&owner)).await.expect("held");
-    soon("the release", guard.release()).await.expect("released");
-    world.wait_empty().await;
-    // It takes the lock anew.
-    let again = soon("the lock", kept).await.expect("held");
-    assert_eq!(again.state(), HoldState::Held);
 }

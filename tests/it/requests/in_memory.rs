@@ -219,7 +219,7 @@ async fn waiter_behind_one_that_nobody_awaits_is_admitted_when_that_node_is_dele
     soon("a watch on the next", world.proxy.wait_for(watches)).await;
     world.admin.delete(&node, None).await.expect("deleted");
     granted(third).await.release().await.expect("released");
-    assert!(matches!(soon("an end", waiting).await, Err(Error::Evicted { .. })));
+    assert!(matches!(soon("an end", waiting).await, Err(Error::Lost(Loss::Deleted))));
 }
 
 #[tokio::test]

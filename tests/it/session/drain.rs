@@ -194,29 +194,14 @@ async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
 }
 
 #[tokio::test]
-async fn place_at_a_free_lock_that_nobody_awaits_gets_closed() {
+async fn place_at_a_free_lock_is_a_hold_that_the_drain_waits_for() {
     let world = World::new().await;
     let waiting = world.mutex().enqueue().await.expect("enqueued");
     assert_eq!(waiting.position(), 0);
-    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0), "it is not waited for");
-    assert!(is_closed(soon("its end", waiting).await));
-    world.wait_empty().await;
-}
-
-/// Nothing was begun under it, so it is no hold.
-#[tokio::test]
-async fn place_whose_turn_has_come_and_that_nobody_has_taken_gets_closed() {
-    let world = World::new().await;
-    let ahead = world.mutex().lock().await.expect("held");
-    let waiting = world.mutex().enqueue().await.expect("enqueued");
-    ahead.release().await.expect("still held");
-    let contenders = async {
-        let mutex = world.other_mutex().await;
-        while !mutex.contenders().await.expect("listed").iter().any(|first| first.is_holder()) {}
-    };
-    soon("its turn", contenders).await;
-    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0), "it is not waited for");
-    assert!(is_closed(soon("its end", waiting).await));
+    let drain = drain(&world.session, PATIENCE).await;
+    let guard = soon("its guard", waiting).await.expect("held");
+    guard.release().await.expect("released");
+    assert_eq!(drained(drain).await, Ok(0));
     world.wait_empty().await;
 }
 
@@ -325,12 +310,14 @@ impl<S: Subscriber> Layer<S> for DrainsAtGrant {
 }
 
 #[tokio::test]
-async fn lock_that_is_granted_while_the_drain_begins_is_not_returned() {
+async fn lock_that_is_granted_while_the_drain_begins_is_a_hold_that_it_waits_for() {
     let world = World::with_path().await;
     have_several_subscribers();
     let listening = set_default(Registry::default().with(DrainsAtGrant(world.session.clone())));
-    assert!(is_closed(soon("an answer", world.mutex().lock()).await));
+    let guard = soon("an answer", world.mutex().lock()).await.expect("held");
     drop(listening);
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
     world.wait_empty().await;
     assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
 }

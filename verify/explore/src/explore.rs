@@ -26,12 +26,30 @@ fn user_of(spec: Spec, times: u8) -> User {
 
 /// A user that locks this many times.
 pub(crate) fn user(kind: Kind, times: u8) -> User {
-    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: true, may_count: true }, times)
+    user_of(
+        Spec {
+            queues: vec![(0, kind)],
+            admission: Admission::First,
+            waits: true,
+            max_hold: None,
+            may_count: true,
+        },
+        times,
+    )
 }
 
 /// A user that does not queue.
 pub(crate) fn trying(kind: Kind) -> User {
-    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: false, may_count: true }, 1)
+    user_of(
+        Spec {
+            queues: vec![(0, kind)],
+            admission: Admission::First,
+            waits: false,
+            max_hold: None,
+            may_count: true,
+        },
+        1,
+    )
 }
 
 /// A user that locks several paths together.
@@ -42,13 +60,16 @@ pub(crate) fn together(paths: &[Path]) -> User {
 /// A user that locks several paths together, each in its own kind.
 pub(crate) fn mixed(queues: impl IntoIterator<Item = (Path, Kind)>) -> User {
     let queues = queues.into_iter().collect();
-    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true }, 1)
+    user_of(Spec { queues, admission: Admission::First, waits: true, max_hold: None, may_count: true }, 1)
 }
 
 /// A user that takes some permits of a semaphore. Path 1 is that of the turns.
 pub(crate) fn permits(count: usize, limit: u32) -> User {
     let admission = Admission::Permits { limit, turn: Some(1) };
-    user_of(Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true }, 1)
+    user_of(
+        Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, max_hold: None, may_count: true },
+        1,
+    )
 }
 
 /// The same, but it does not queue.

@@ -258,7 +258,6 @@ fn weight(act: &Act) -> u32 {
         | Act::Close(_)
         | Act::Stall { .. } => 1,
         Act::Drop(..) | Act::Heal(_) | Act::Limit(..) | Act::Attend(..) => 2,
-        Act::Claim(..) => 4,
         _ => 40,
     }
 }

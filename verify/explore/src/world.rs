@@ -85,8 +85,6 @@ pub(crate) struct World<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Start(usize, usize),
-    /// A user comes for what it was granted.
-    Claim(usize, usize),
     Release(usize, usize),
     Downgrade(usize, usize),
     Drop(usize, usize),
@@ -197,10 +195,7 @@ impl<T: Doubt> World<T> {
             if user.op.is_none() && user.left > 0 {
                 acts.push(Act::Start(c, u));
             }
-            if one.is_some_and(Acquisition::is_untaken) {
-                acts.push(Act::Claim(c, u));
-            }
-            if one.is_some_and(|one| one.is_taken && one.phase == Phase::Held) {
+            if one.is_some_and(|one| one.phase == Phase::Held) {
                 if user.done_at <= self.now {
                     acts.push(Act::Release(c, u));
                 }
@@ -210,7 +205,6 @@ impl<T: Doubt> World<T> {
             }
             let is_writer = |one: &Acquisition| {
                 one.phase == Phase::Held
-                    && one.is_taken
                     && one.change == Change::None
                     && one.queues.first().is_some_and(|queue| queue.kind == Kind::Write)
             };
@@ -337,19 +331,6 @@ impl<T: Doubt> World<T> {
                 let op = self.number(c, u);
                 self.clients[c].users[u].op = Some(op);
                 self.handle(c, Event::Acquire { op, spec });
-            }
-            Act::Claim(c, u) => {
-                let op = self.clients[c].users[u].op.expect("it was granted");
-                // A caller reads everything that has come before it takes what it was granted.
-                self.read_mail(c, Some(op));
-                if self.is_untaken(c, op) {
-                    let user = &mut self.clients[c].users[u];
-                    if user.keeps > 0 {
-                        user.done_at = self.now.plus(user.keeps);
-                    }
-                    self.handle(c, Event::Take(op));
-                }
-                self.answer_writes(c);
             }
             Act::Release(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it holds");
@@ -565,7 +546,7 @@ impl<T: Doubt> World<T> {
         let user = &self.clients[c].users[u];
         let Some(op) = user.op else { return };
         let Some(one) = self.clients[c].machine.op(op) else { return };
-        let (Phase::Over(end), is_taken) = (one.phase, one.is_taken) else { return };
+        let Phase::Over(end) = one.phase else { return };
         self.clients[c].users[u].op = None;
         match end {
             End::Released => self.check_release(c, op),
@@ -573,14 +554,9 @@ impl<T: Doubt> World<T> {
             End::Lost(Loss::Closed) if !self.clients[c].is_closed => {
                 self.broken = Some("a drain ends no hold");
             }
-            End::Lost(_) if !is_taken => self.broken = Some("a hold that nobody has come for is not lost"),
             _ => {}
         }
         self.handle(c, Event::Abandon(op));
-    }
-
-    fn is_untaken(&self, c: usize, op: Op) -> bool {
-        self.clients[c].machine.op(op).is_some_and(Acquisition::is_untaken)
     }
 
     fn number(&mut self, c: usize, u: usize) -> Op {
@@ -955,6 +931,10 @@ impl<T: Doubt> World<T> {
                 continue;
             }
             self.grants.0 += 1;
+            if let Some(user) = self.clients[c].users.iter_mut().find(|user| user.op == Some(op) && user.keeps > 0)
+            {
+                user.done_at = self.now.plus(user.keeps);
+            }
             if !self.clients[c].machine.is_trusted(self.now) {
                 self.broken = Some("a grant is trusted");
             }
@@ -986,7 +966,7 @@ impl<T: Doubt> World<T> {
         let is_reader = kind == Kind::Read;
         let newest = |of_readers| self.tokens.0.get(&(path, of_readers)).copied().unwrap_or_default();
         let before = if is_reader { newest(false) } else { newest(false).max(newest(true)) };
-        // A grant that nobody has come for may be confirmed, and granted again.
+        // A turn may be confirmed, and granted again.
         if created < before {
             self.broken = Some("tokens go up");
         }

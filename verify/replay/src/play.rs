@@ -1,6 +1,6 @@
 //! Plays the journal of a process: the same events have to get the same actions out of the machine.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path as File_;
@@ -96,6 +96,8 @@ struct Core {
     machine: Machine<Ledger>,
     paths: Paths,
     flights: HashMap<Option<Op>, VecDeque<usize>>,
+    /// The holds whose callers were woken, so that each is counted once.
+    held: HashSet<Op>,
     /// The deadline that was missed last.
     missed: Option<Moment>,
     /// Counts the connections.
@@ -169,6 +171,7 @@ impl Core {
             machine: unconnected(),
             paths: Paths::default(),
             flights: HashMap::new(),
+            held: HashSet::new(),
             missed: None,
             epoch: 0,
             life: Span::default(),
@@ -202,14 +205,7 @@ impl Core {
         }
         let event = read::<Event>(text).ok_or_else(unread)?;
         self.precede(at, &event, lives, counts, clock)?;
-        let claimed = if let Event::Take(op) = event { Some(op) } else { None };
-        let is_held = |machine: &Machine<Ledger>, op| {
-            machine.op(op).is_some_and(|one| one.phase == Phase::Held && one.is_taken)
-        };
-        let was_held = claimed.is_some_and(|op| is_held(&self.machine, op));
         self.machine.handle(now, event);
-        let is_granted = claimed.is_some_and(|op| is_held(&self.machine, op)) && !was_held;
-        counts.grants += u64::from(is_granted);
         Ok(())
     }
 
@@ -296,6 +292,11 @@ impl Core {
                 Action::Wake(op) => {
                     let stage = self.machine.op(op).map(|one| one.phase);
                     counts.losses += u64::from(matches!(stage, Some(Phase::Over(End::Lost(_)))));
+                    if stage == Some(Phase::Held) {
+                        counts.grants += u64::from(self.held.insert(op));
+                    } else {
+                        self.held.remove(&op);
+                    }
                 }
                 Action::Placed(_) | Action::Forget | Action::Yield | Action::End { .. } => {}
                 Action::Replace => self.drop_flights(at),
@@ -379,7 +380,7 @@ mod tests {
         driver.handle(10, renewed);
         driver.note(20, "Path(0, \"/a\")".to_owned());
         let (queues, admission) = (vec![(0, Kind::Lock)], Admission::First);
-        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false });
+        let spec = Arc::new(Spec { queues, admission, waits: true, max_hold: None, may_count: false });
         let sent = driver.handle(25, Event::Acquire { op: OP, spec });
         let [Action::Send(create), Action::Send(list)] = sent.as_slice() else { panic!("{sent:?}") };
         let Ask::Create { guid, .. } = *create else { panic!("{create:?}") };
@@ -388,7 +389,7 @@ mod tests {
         driver.answer(40, create, created);
         let listed = Outcome::Names { names: [name].into(), other_children: 0, has_no_data: true };
         driver.answer(50, list, listed);
-        driver.handle(60, Event::Take(OP));
+        driver.handle(60, Event::WatchForLoss(OP));
         let due = driver.machine.next_deadline().expect("a hold is looked at now and then").0;
         driver.handle(due, Event::Timeout);
         driver.handle(due + 10, Event::Beat { slept: 0 });
@@ -436,7 +437,7 @@ mod tests {
             lines[at].actions = Some("[Send(Read)]".to_owned());
         };
         has(changed(other), "its driver has taken [Send(Read)]");
-        has(changed(|lines| *event(lines, "Take") = "Take(one)".to_owned()), "cannot be read");
+        has(changed(|lines| *event(lines, "WatchForLoss") = "WatchForLoss(one)".to_owned()), "cannot be read");
     }
 
     #[test]
@@ -465,7 +466,7 @@ mod tests {
         };
         has(changed(twice), "was not asked for");
         let fired = |lines: &mut Vec<Line>| {
-            *event(lines, "Take") = "Fired { watch: Path(0), is_deleted: true }".to_owned()
+            *event(lines, "WatchForLoss") = "Fired { watch: Path(0), is_deleted: true }".to_owned()
         };
         has(changed(fired), "was not set");
     }
@@ -479,7 +480,7 @@ mod tests {
             lines.extend((1..12).map(|tenth| Line {
                 core: "core".to_owned(),
                 at: Some(100 + tenth * 100_000),
-                event: Some("Take(1)".to_owned()),
+                event: Some("Drain".to_owned()),
                 actions: None,
             }));
         };

@@ -115,7 +115,7 @@ macro_rules! fields {
     };
 }
 
-fields!(Spec { queues, admission, waits, may_count });
+fields!(Spec { queues, admission, waits, max_hold, may_count });
 fields!(Counted { others, turns });
 
 variants!(Kind {
@@ -163,7 +163,6 @@ variants!(Outcome {
     DataRefused;
     Refused;
     UnknownError;
-    NoWatchRoom;
     Unknown;
 });
 
@@ -195,10 +194,8 @@ variants!(Connection {
 
 variants!(Event {
     Acquire { op, spec };
-    Take(0);
     Release(0);
     Downgrade(0);
-    Limit { op, until };
     WatchForLoss(0);
     Abandon(0);
     Drain;
@@ -232,7 +229,7 @@ mod tests {
         let name = |number| Name { number, guid: 0xab << 64 | 7 << 32 | 3 << 16 | 1, kind: Kind::Write };
         let admission = Admission::Permits { limit: 3, turn: Some(4) };
         let queues = vec![(2, Kind::Lease), (2, Kind::Lease)];
-        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false });
+        let spec = Arc::new(Spec { queues, admission, waits: true, max_hold: Some(8), may_count: false });
         let create =
             Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, creates_parents: false };
         let created = Outcome::Created {
@@ -260,6 +257,6 @@ mod tests {
             Action::End { is_clean: false },
         ];
         assert_eq!(read(&format!("{actions:?}")), Some(actions));
-        assert!(read::<Event>("Take(x)").is_none() && read::<Event>("Takes(1)").is_none());
+        assert!(read::<Event>("Release(x)").is_none() && read::<Event>("Releases(1)").is_none());
     }
 }

@@ -234,7 +234,7 @@ fn may_be_missing(asked: &Asked) -> bool {
     match (&asked.ask, &asked.outcome) {
         (_, None | Some(Outcome::Unknown)) => true,
         (Ask::Watch { .. }, Some(outcome)) => {
-            matches!(outcome, Outcome::NoNode | Outcome::NoWatchRoom | Outcome::Refused)
+            matches!(outcome, Outcome::NoNode | Outcome::Refused)
         }
         _ => false,
     }

@@ -353,12 +353,7 @@ fn word_of_the_driver_is_no_answer() {
     let (path, name) = (0, foreign(1));
     let watch = Ask::Watch { op: FIRST, path, name };
     let own = Ask::WatchOwn { op: FIRST, path, name };
-    let refusals = [
-        (&watch, Outcome::NoWatchRoom),
-        (&watch, Outcome::Refused),
-        (&watch, Outcome::NoNode),
-        (&own, Outcome::Refused),
-    ];
+    let refusals = [(&watch, Outcome::Refused), (&watch, Outcome::NoNode), (&own, Outcome::Refused)];
     let mut session = Session::new();
     session.hold();
     session.1 = NOW.plus(T / 3);
@@ -641,16 +636,6 @@ fn caller_has_no_turn_after_the_end_of_its_session() {
     assert!(sent.iter().any(is_turn) && session.stage_of(FIRST) == Phase::Turning, "{sent:?}");
 }
 
-/// The answer is to a confirmation that was asked for before the grant.
-#[test]
-fn grant_that_is_not_taken_is_withdrawn_when_a_quorum_has_no_node() {
-    let mut session = Session::new();
-    session.grant();
-    let nodes = session.0.op(FIRST).expect("it is there").nodes();
-    session.answer(&Ask::Confirm { op: FIRST, nodes }, Outcome::NoNode);
-    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Evicted));
-}
-
 /// Only a server of another kind refuses it.
 #[test]
 fn refused_listing_of_the_own_nodes_ends_the_session() {
@@ -722,5 +707,36 @@ fn refused_delete_is_not_tried_again_once_the_node_is_gone_or_the_session_over()
             session.answer(&one(&sent, |ask| matches!(ask, Ask::Delete { .. })), Outcome::NoNode);
         }
         assert!(session.0.refused.is_empty());
+    }
+}
+
+/// The limit begins at the grant, also if the caller does not look at its lock for a while.
+#[test]
+fn hold_ends_at_its_limit() {
+    let mut session = Session::new();
+    session.hold();
+    let limit = NOW.plus(3 * T);
+    assert!(
+        session.0.is_due(Timer::Limit(FIRST), limit) && !session.0.is_due(Timer::Limit(FIRST), limit.minus(1))
+    );
+    session.handle(Event::Timer(Timer::Limit(FIRST)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::MaxHold)));
+}
+
+/// The event may be that of the end of the session. Then the caller queues again in the next one.
+#[test]
+fn deletion_of_a_turn_is_confirmed_by_a_quorum() {
+    for outcome in [Outcome::NoNode, Outcome::Done] {
+        let mut session = Session::new();
+        let (name, _) = in_turn(&mut session);
+        let turn = turn_of(FIRST);
+        session.handle(Event::WatchForLoss(turn)).iter().for_each(|ask| {
+            session.answer(ask, Outcome::Stat { owner: 7 });
+        });
+        let sent = session.fire(Watch::Own(turn, 1, name));
+        let [confirm @ Ask::Confirm { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+        session.answer(confirm, outcome.clone());
+        let end = if outcome == Outcome::NoNode { Phase::Over(End::Evicted) } else { Phase::Waiting };
+        assert_eq!(session.stage_of(turn), end);
     }
 }
