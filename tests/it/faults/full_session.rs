@@ -6,7 +6,7 @@ use testbed::proxy::Request;
 use zookeeper_groups::KeptNode;
 use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, Session};
 
-use crate::support::{BRIEF, World, children, connect, hosts, locking, pass, soon};
+use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon};
 
 /// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
@@ -47,7 +47,7 @@ async fn waiter_without_room_for_a_watch_gets_its_turn() {
 async fn node_is_kept_only_where_the_session_has_room_for_its_watch() {
     let world = World::new().await;
     let (mut nodes, session) = (Vec::new(), &world.session);
-    let mut keep = |number: usize| KeptNode::keep(session, &format!("{}/{number:x>4000}", world.path), b"");
+    let keep = |number: usize| KeptNode::keep(session, &format!("{}/{number:x>4000}", world.path), b"");
     let error = loop {
         match keep(nodes.len()) {
             Ok(node) => nodes.push(node),

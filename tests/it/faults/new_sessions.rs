@@ -11,8 +11,7 @@ use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
 use zookeeper_recipes::options::Parents;
-use zookeeper_recipes::zookeeper_client::Error as ZkError;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options};
+use zookeeper_recipes::{HoldState, Loss, Mutex, Options};
 
 use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
 use crate::warnings::Warnings;

@@ -119,7 +119,8 @@ async fn limit_of_zero_is_refused() {
 #[tokio::test]
 async fn limit_that_is_over_before_the_grant_is_read_is_a_loss() {
     let world = World::with_path().await;
-    let mutex = Mutex::with_options(&world.session, &world.path, limited(Duration::from_nanos(1))).expect("a mutex");
+    let mutex =
+        Mutex::with_options(&world.session, &world.path, limited(Duration::from_nanos(1))).expect("a mutex");
     let lost = soon("the loss", mutex.lock()).await.map(|guard| guard.state());
     assert!(matches!(lost, Err(Error::Lost(Loss::MaxHold)) | Ok(HoldState::Lost(Loss::MaxHold))), "{lost:?}");
 }
