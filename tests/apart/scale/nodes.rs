@@ -16,8 +16,10 @@ const PATH: &str = "/full";
 const LEASES: &str = "/full/leases";
 /// What `Error::SessionFull` names.
 const LIMIT: usize = 900 * 1024;
-/// The bytes of one node's path.
-const NODE: usize = LEASES.len() + "/_c_".len() + 36 + "-lease-".len() + 10;
+/// The bytes that are reserved for one node: the longest kind, with the longest number.
+const NODE: usize = LEASES.len() + "/_c_".len() + 36 + "-__READ__".len() + "-2147483648".len();
+/// How many calls fill a session. Each also has room for its turn.
+const CALLS: usize = 7;
 
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +37,7 @@ async fn server_can_be_restarted_after_the_end_of_a_full_session() {
         let session = connect_for(&proxy.hosts(), LONG).await;
         let holds = unstuck("a full session", fill(&session)).await;
         let nodes: usize = holds.iter().map(|hold| hold.nodes().len()).sum();
-        assert!(LIMIT - nodes * NODE < 2 * NODE, "{nodes} nodes fill it to the last but a turn");
+        assert!(LIMIT - nodes * NODE < (CALLS + 1) * NODE, "{nodes} nodes fill it, with their turns");
         let admin = watcher(&server).await;
         still_works(&session, &proxy, &admin, &holds).await;
         match end {
@@ -60,22 +62,16 @@ async fn server_can_be_restarted_after_the_end_of_a_full_session() {
     }
 }
 
-/// Takes as many permits as there is room for, beside the turn on the way to them.
+/// Takes as many permits as there is room for, beside their turns.
 async fn fill(session: &Session) -> Vec<SemaphorePermit> {
     let semaphore = Semaphore::new(session, PATH, u32::MAX).expect("a semaphore");
-    let (mut holds, mut left) = (Vec::new(), LIMIT / NODE - 1);
+    let (mut holds, mut left) = (Vec::new(), LIMIT / NODE - CALLS);
     while left > 0 {
         let count = left.min(2_000);
-        match semaphore.acquire_many(u32::try_from(count).expect("few")).await {
-            Ok(hold) => {
-                holds.push(hold);
-                left -= count;
-            }
-            // The turn before this one is not quite gone yet.
-            Err(Error::SessionFull { what: "nodes", limit: LIMIT }) => {}
-            Err(error) => panic!("{error:?}"),
-        }
+        holds.push(semaphore.acquire_many(u32::try_from(count).expect("few")).await.expect("there is room"));
+        left -= count;
     }
+    assert_eq!(holds.len(), CALLS);
     holds
 }
 
@@ -96,7 +92,6 @@ async fn still_works(session: &Session, proxy: &Proxy, admin: &Client, holds: &[
     let checks =
         |request: &Request| request.parts.iter().all(|(op, _)| *op == Op::Check) && request.op == Op::Multi;
     assert!(written.all(checks), "nothing is sent");
-    // There is room for its turn alone, which it gives up.
     let permits = Semaphore::new(session, PATH, u32::MAX).expect("a lock");
     assert!(permits.acquire_many(2).await.is_err_and(full));
     wait_children(admin, &format!("{PATH}/locks"), 0).await;
