@@ -115,7 +115,7 @@ pub(super) async fn acquire<G: LockGuard>(
         }
         Ok(None) | Err(Error::Unavailable { .. }) if matches!(way, Way::Try(_)) => {}
         // It was admitted, and nobody looked until its node was deleted.
-        Err(Error::Lost(_)) if matches!(way, Way::Neglect(_)) => {}
+        Err(Error::Lost(_)) if matches!(way, Way::Neglect(_) | Way::Enqueue) => {}
         Err(Error::Evicted { node }) => worker.note(What::Evicted { node }),
         Ok(None) => worker.wrong("was refused a lock that it waited for".to_owned()),
         Err(error) => worker.wrong(format!("cannot acquire: {error:?}")),
