@@ -362,9 +362,10 @@ impl Slots {
         if ahead > 0 {
             return Ok(Err(ahead));
         }
-        // A grant that is lost by now is not awaited: that would queue for this one number.
-        let guard = waiting.now_or_never().transpose()?;
-        Ok(guard.map(|guard| Slot { guard, number }).ok_or(ahead))
+        match waiting.now_or_never().transpose() {
+            Err(Error::Lost(_)) => Ok(Err(ahead)),
+            guard => Ok(guard?.map(|guard| Slot { guard, number }).ok_or(ahead)),
+        }
     }
 
     /// The number to take.
