@@ -11,7 +11,7 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request};
 use zookeeper_groups::{Slot, Slots};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
 use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon, until};
 
@@ -461,6 +461,28 @@ async fn refused_claim_is_an_error() {
 }
 
 /// As services try it, without a server.
+#[tokio::test]
+async fn kept_number_is_claimed_again_after_a_loss_and_released_by_a_drop() {
+    let world = World::brief().await;
+    let other = slots(&world, &world.other().await, 2);
+    let mut kept = slots(&world, &world.session, 2).keep();
+    let (number, first) = soon("a number", kept.changed()).await.expect("claimed").expect("held");
+    assert_eq!((number, kept.number()), (0, Some(0)));
+    world.expire().await;
+    assert!(soon("its loss", kept.changed()).await.expect("lost").is_none());
+    assert_eq!(first.state(), HoldState::Lost(Loss::Expired));
+    let (_, second) = soon("a number", kept.changed()).await.expect("claimed").expect("held");
+    assert!(second.fencing_token() > first.fencing_token());
+    // An operator asks for it back, so it is released. What is claimed then may be the same number.
+    let (held, holder) = other.holders().await.expect("read").remove(0);
+    let mutex = Mutex::new(&world.other().await, &format!("{}/{held}", world.path)).expect("a mutex");
+    assert!(mutex.revoke(&holder).await.expect("asked"));
+    assert_eq!(soon("the end", second.ended()).await, HoldState::Released);
+    soon("a number", async { while kept.changed().await.expect("claimed").is_none() {} }).await;
+    drop(kept);
+    wait_free(&world, 2).await;
+}
+
 #[tokio::test]
 async fn slots_work_with_local_servers() {
     let session = Session::local().await.expect("servers");

@@ -12,7 +12,6 @@ mod queue {
     pub(crate) mod order;
 }
 
-
 use std::collections::HashSet;
 
 use arbitrary::Arbitrary;
