@@ -60,7 +60,7 @@ pub struct Acquisition {
     pub attempt: u16,
     /// Whether a path was missing, so that the next create also creates missing parents.
     pub creates_parents: bool,
-    /// How many creates in a row were lost, up to [`LOST_CREATES`].
+    /// How many creates in a row were lost, up to `LOST_CREATES`.
     pub lost: u8,
     /// The czxid of the nodes, 0 if unknown. The fencing token is made from it at the grant. After a downgrade the
     /// czxid is that of the reader's node, and the token stays.
