@@ -4,7 +4,7 @@
 //!    no members.
 //! 2. One task looks for all subscribers of a `Members` and its clones. It has one watch, on the children of the path. An event only
 //!    triggers a look: the task lists the children, and each subscriber compares the set with the one it returned last. Looks are
-//!    `TURN` apart, so members that flap cost a bounded number of requests.
+//!    200 ms apart, so members that flap cost a bounded number of requests.
 //! 3. A listing has the names. Its stat gives the number of children that were ever created under the path. If that has grown by
 //!    the number of new names, only these are read. Otherwise a member was away, or has changed its data, and all are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes it also creates and deletes a child

@@ -4,6 +4,7 @@
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, Session};
 
+use crate::request::refused;
 use crate::shards::plan_node::Zxid;
 
 /// How many shards are read in one request.
@@ -36,8 +37,7 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
     for (number, burst) in paths.chunks(BURST).enumerate() {
         let also = (number == 0).then_some(plan.as_str());
         let read = session.request(None, |client| read(client, burst, also)).await?;
-        let refused = |source| Error::Client { action: "read", path: burst[0].1.clone(), source };
-        let mut answers = read.map_err(refused)?.into_iter();
+        let mut answers = read.map_err(|error| refused("read", &burst[0].1, error))?.into_iter();
         for ((shard, path), answer) in burst.iter().zip(&mut answers) {
             let lock = match answer {
                 MultiReadResult::Data { stat, .. } => Lock {
@@ -46,12 +46,7 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
                 },
                 MultiReadResult::Error { err: ZkError::NoNode } => Lock { nodes: 0, changes: None },
                 MultiReadResult::Error { err } => {
-                    let path = path.clone();
-                    let error = match err {
-                        ZkError::NoAuth => Error::NoAuth { path },
-                        source => Error::Client { action: "read", path, source },
-                    };
-                    found.refused.push((*shard, error));
+                    found.refused.push((*shard, refused("read", path, err)));
                     continue;
                 }
                 _ => continue,

@@ -32,6 +32,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, MutexGuard, Result};
 
 use crate::members::{Member, MemberChanges, Membership};
+use crate::request::is_over;
 use crate::shards::inner::{Ending, Inner};
 use crate::shards::look::{Lock, Looked, look};
 use crate::shards::meter::{Gauges, Meter};
@@ -790,10 +791,6 @@ impl fmt::Display for Numbers {
             others => write!(f, " and {others} others"),
         }
     }
-}
-
-fn is_over(error: &Error) -> bool {
-    matches!(error, Error::Closed | Error::SessionEnded { .. })
 }
 
 fn warn(inner: &Inner, error: &Error, what: &str) {

@@ -1,17 +1,13 @@
 //! Owns [`KeptSlot`]: a number that is held over losses and sessions.
 
-use std::time::Duration;
-
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_recipes::{Error, HoldMonitor, Result};
 
+use crate::kept_node::PAUSE;
 use crate::request::is_over;
 use crate::slots::Slots;
-
-/// The pause after a claim that the servers have refused.
-const PAUSE: Duration = Duration::from_secs(1);
 
 type Held = Result<Option<(u32, HoldMonitor)>>;
 
