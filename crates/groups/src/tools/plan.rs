@@ -26,7 +26,7 @@ use crate::tools::score::{Hashed, cost};
 /// # Examples
 ///
 /// ```
-/// use zookeeper_groups::Plan;
+/// use zookeeper_groups::tools::Plan;
 ///
 /// let before = Plan::new(256, ["orders-0", "orders-1", "orders-2"]);
 /// let after = Plan::new(256, ["orders-0", "orders-1", "orders-2", "orders-3"]);

@@ -41,7 +41,7 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// # Examples
 ///
 /// ```
-/// use zookeeper_groups::{Plan, Rules};
+/// use zookeeper_groups::tools::{Plan, Rules};
 ///
 /// # fn main() -> Result<(), zookeeper_recipes::Error> {
 /// let mut rules = Rules::parse(b"version 1\ndrain orders-2\n")?;
