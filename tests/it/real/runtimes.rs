@@ -139,23 +139,6 @@ fn place_outlives_the_runtime_that_enqueued_it() {
 }
 
 #[test]
-fn node_is_kept_for_as_long_as_the_session_lives_whose_caller_had_another_runtime() {
-    let (lasting, ending) = (runtime(), runtime());
-    let world = lasting.block_on(World::new());
-    let (path, node) = ending.block_on(kept(&world));
-    drop(ending);
-    assert!(node.is_created());
-    lasting.block_on(async {
-        let first = world.admin.check_stat(&path).await.expect("asked").expect("there");
-        world.admin.delete(&path, None).await.expect("deleted");
-        let again = stat_until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
-        assert!(again.czxid > first.czxid);
-    });
-    drop(node);
-    lasting.block_on(stat_until(&world.admin, &path, |stat| stat.is_none()));
-}
-
-#[test]
 fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended() {
     let (sessions, users) = (runtime(), runtime());
     let world = sessions.block_on(World::new());
