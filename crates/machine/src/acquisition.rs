@@ -120,7 +120,7 @@ impl Phase {
     }
 
     /// Returns whether the lock is held or being released.
-    pub fn is_hold(self) -> bool {
+    pub(crate) fn is_hold(self) -> bool {
         matches!(self, Self::Held | Self::Releasing)
     }
 }
@@ -216,13 +216,13 @@ impl Acquisition {
     }
 
     /// Returns the phase in which an acquisition begins, or begins again. A `try` peeks first.
-    pub fn initial_phase(&self) -> Phase {
+    pub(crate) fn initial_phase(&self) -> Phase {
         if self.spec.waits { Phase::Creating } else { Phase::Peeking }
     }
 
     /// Returns whether only the answer to the create can grant the permits, because the caller has not queued for a
     /// turn.
-    pub fn is_in_one_request(&self) -> bool {
+    pub(crate) fn is_in_one_request(&self) -> bool {
         self.spec.admission.turn().is_some() && self.in_turn.is_none()
     }
 
@@ -237,24 +237,24 @@ impl Acquisition {
     }
 
     /// Returns whether the acquisition waits, and has only one queue.
-    pub fn waits_in_one(&self) -> bool {
+    pub(crate) fn waits_in_one(&self) -> bool {
         self.single().is_some() && self.phase == Phase::Waiting
     }
 
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.queues.iter().all(|queue| queue.position != Position::Unknown)
     }
 
     /// Returns whether the acquisition waits, and the number of contenders ahead is known.
-    pub fn is_placed(&self) -> bool {
+    pub(crate) fn is_placed(&self) -> bool {
         self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }
 
-    pub fn is_first(&self) -> bool {
+    pub(crate) fn is_first(&self) -> bool {
         self.queues.iter().all(|queue| queue.position == Position::First)
     }
 
-    pub fn forget_positions(&mut self) {
+    pub(crate) fn forget_positions(&mut self) {
         for queue in &mut self.queues {
             (queue.position, queue.own_watch, queue.ahead) = (Position::Unknown, WatchState::Unset, Untracked(0));
         }
@@ -278,7 +278,7 @@ impl<T: Trust> Machine<T> {
 
     /// Sends the create, and listings with it unless the answer to the create can grant the lock. A `try` first sends
     /// the listings alone.
-    pub fn send_create(&mut self, now: Moment, op: Op) {
+    pub(crate) fn send_create(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get(&op).filter(|_| self.is_up) else { return };
         if acquisition.phase == Phase::Peeking {
             return self.request_listings(op);
@@ -308,7 +308,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles a lost create. The next create makes other nodes, and a search deletes those of the lost one.
-    pub fn create_was_lost(&mut self, now: Moment, op: Op) {
+    pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.lost = LOST_CREATES.min(acquisition.lost + 1);
         acquisition.node = Node::None;
@@ -330,7 +330,7 @@ impl<T: Trust> Machine<T> {
 
     /// Handles the deletion of a waiter's node by hand. A waiter in several queues joins all of them again. Any other
     /// acquisition ends.
-    pub fn evicted(&mut self, now: Moment, op: Op) {
+    pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
         self.lost_a_node |= self.has_name();
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         if !acquisition.spec.waits

@@ -47,12 +47,12 @@ impl Change {
         }
     }
 
-    pub fn is_sending(self) -> bool {
+    pub(crate) fn is_sending(self) -> bool {
         matches!(self, Self::Sending { .. })
     }
 
     /// Returns whether an attempt had an unknown outcome.
-    pub fn is_lost(self) -> bool {
+    pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Wanted { may_be_done: true, .. } | Self::Sending { may_be_done: true, .. })
     }
 }
@@ -74,7 +74,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn resume_downgrade(&mut self, op: Op) {
+    pub(crate) fn resume_downgrade(&mut self, op: Op) {
         let is_up = self.is_up;
         let holds =
             |acquisition: &&mut Acquisition| acquisition.phase == Phase::Held && acquisition.node == Node::There;
@@ -89,7 +89,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn replaced(&mut self, now: Moment, op: Op, what: Replacement, outcome: &Outcome) {
+    pub(crate) fn replaced(&mut self, now: Moment, op: Op, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
         self.create_answered(path);
         let acquisition = self.ops.get_mut(&op);
@@ -151,7 +151,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Abandons the downgrade of a hold that ends. If a reader's node may have been created, a search deletes it.
-    pub fn give_up_downgrade(&mut self, now: Moment, op: Op) {
+    pub(crate) fn give_up_downgrade(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let is_lost = std::mem::take(&mut acquisition.change).is_lost();
         if let Some(path) = acquisition.queues.first().map(|queue| queue.path).filter(|_| is_lost) {

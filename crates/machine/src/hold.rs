@@ -100,11 +100,11 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns whether the lock is held. A turn is not: its nodes keep a place in the queue, as those of a waiter do.
-    pub fn is_held(&self, op: Op) -> bool {
+    pub(crate) fn is_held(&self, op: Op) -> bool {
         self.phase(op) == Some(Phase::Held) && !is_turn(op)
     }
 
-    pub fn grant(&mut self, now: Moment, op: Op) {
+    pub(crate) fn grant(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.phase = Phase::Held;
         if !is_turn(op) {
@@ -149,7 +149,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of a hold, so that their deletion is noticed at once.
-    pub fn watch_for_loss(&mut self, op: Op) {
+    pub(crate) fn watch_for_loss(&mut self, op: Op) {
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.age = 2;
             self.watch_own(op, None);
@@ -196,12 +196,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules another confirm for the time when a write can renew trust.
-    pub fn confirm_later(&mut self, now: Moment) {
+    pub(crate) fn confirm_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
         self.timers.set(Timer::Confirm, at);
     }
 
-    pub fn confirm_all(&mut self, now: Moment) {
+    pub(crate) fn confirm_all(&mut self, now: Moment) {
         let is_due = |phase| matches!(phase, Phase::Confirming { is_asked: false, .. });
         let ops: Vec<Op> =
             self.ops.iter().filter(|(_, acquisition)| is_due(acquisition.phase)).map(|(op, _)| *op).collect();
@@ -209,7 +209,7 @@ impl<T: Trust> Machine<T> {
         self.identify();
     }
 
-    pub fn trust_ended(&mut self, now: Moment) {
+    pub(crate) fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
             // Trust was renewed meanwhile.
             if self.holds().next().is_some() {

@@ -52,21 +52,21 @@ impl OwnListing {
     }
 
     /// Returns what is known of it in the next session.
-    pub fn in_next_session(self) -> Self {
+    pub(crate) fn in_next_session(self) -> Self {
         Self { is_asked: false, lost: if self.is_refused() { LOST_LISTINGS } else { 0 } }
     }
 }
 
 impl<T: Trust> Machine<T> {
     /// Forgets the identity after a reconnect. Lists our own nodes by the first request over the new connection.
-    pub fn doubt_identity(&mut self) {
+    pub(crate) fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
         self.ops.values_mut().for_each(|acquisition| acquisition.shown = Shown::Unasked);
         self.list_own();
     }
 
     /// Lists our own nodes to learn whether the connection belongs to our session, if that is not known.
-    pub fn identify(&mut self) {
+    pub(crate) fn identify(&mut self) {
         if self.identity == Identity::Doubted
             && !self.ops.values().any(|acquisition| matches!(acquisition.shown, Shown::Missing(_)))
         {
@@ -77,7 +77,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn has_nodes(&self) -> bool {
+    pub(crate) fn has_nodes(&self) -> bool {
         self.ops.values().any(|acquisition| acquisition.node == Node::There)
     }
 
@@ -87,14 +87,14 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Lists the nodes of this session from time to time, in case that events are lost.
-    pub fn list_own_again(&mut self) {
+    pub(crate) fn list_own_again(&mut self) {
         if !self.own_listing.is_refused() {
             self.list_own();
         }
     }
 
     /// Lists the nodes of this session, unless such a listing is under way.
-    pub fn list_own(&mut self) {
+    pub(crate) fn list_own(&mut self) {
         if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
             for acquisition in self.ops.values_mut() {
                 acquisition.shown = if acquisition.node == Node::There { Shown::Asked } else { Shown::Unasked };
@@ -104,12 +104,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules an early listing of this session's nodes, because some of them are not watched.
-    pub fn list_own_soon(&mut self, now: Moment) {
+    pub(crate) fn list_own_soon(&mut self, now: Moment) {
         self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
     }
 
     /// Lists the nodes of this session again, and retries refused watches on them.
-    pub fn list_unwatched(&mut self, now: Moment) {
+    pub(crate) fn list_unwatched(&mut self, now: Moment) {
         let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
         let queues = there.flat_map(|(op, acquisition)| {
             acquisition.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue))
@@ -133,7 +133,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Updates the identity from an answer. Returns false if the connection belongs to another session.
-    pub fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
+    pub(crate) fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
         match (ask, outcome) {
             (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),
             (_, Outcome::Created { owner: Some(_), .. }) if !is_stale => self.identity = Identity::Known,

@@ -330,15 +330,15 @@ pub struct Machine<T> {
     /// The upper half of the guids of this session's nodes.
     pub nonce: u64,
     pub id: u64,
-    pub timeout: Untracked<u64>,
+    pub(crate) timeout: Untracked<u64>,
     pub life: Life,
     pub is_up: bool,
-    pub identity: Identity,
-    pub own_listing: OwnListing,
+    pub(crate) identity: Identity,
+    pub(crate) own_listing: OwnListing,
     /// The queue whose watch on our own node was retried last.
-    pub retried: Untracked<(Op, usize)>,
+    pub(crate) retried: Untracked<(Op, usize)>,
     pub trust: T,
-    pub renewing: Renewing,
+    pub(crate) renewing: Renewing,
     pub ops: BTreeMap<Op, Acquisition>,
     pub paths: BTreeMap<Path, PathState>,
     pub deletes: BTreeMap<OpNode, PendingDelete>,
@@ -347,7 +347,7 @@ pub struct Machine<T> {
     pub timers: Timers,
     /// Whether another client has deleted a node of ours, in a session with a unique name. It may have been another process of
     /// that name.
-    pub lost_a_node: bool,
+    pub(crate) lost_a_node: bool,
     pub out: Vec<Action>,
 }
 

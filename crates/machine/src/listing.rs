@@ -77,14 +77,14 @@ impl PathState {
 
     /// Returns whether the next create may write the path's data, so that its answer counts the children and can grant
     /// the lock.
-    pub fn may_count(&self) -> bool {
+    pub(crate) fn may_count(&self) -> bool {
         self.has_no_data && !self.is_contended && !self.is_refused
     }
 }
 
 impl<T: Trust> Machine<T> {
     /// Requests listings of all paths where the position is unknown, or where permits are taken and no watch is set.
-    pub fn request_listings(&mut self, op: Op) {
+    pub(crate) fn request_listings(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         for (path, position) in
             acquisition.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>()
@@ -106,7 +106,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Sends a listing, if one is wanted and none is under way.
-    pub fn send_listing(&mut self, path: Path) {
+    pub(crate) fn send_listing(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path).filter(|state| self.is_up && state.listing.is_none()) else {
             return;
         };
@@ -211,7 +211,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Deletes orphans: one transaction for those with the same `Op`.
-    pub fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
+    pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
         orphans.sort_by_key(|name| name.guid);
         for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
             self.delete(&nodes.iter().map(|name| (path, *name)).collect(), false);
@@ -229,7 +229,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Searches for the nodes of a create with an unknown outcome, after a pause.
-    pub fn search_soon(&mut self, now: Moment, path: Path) {
+    pub(crate) fn search_soon(&mut self, now: Moment, path: Path) {
         self.paths.entry(path).or_default().search = OrphanSearch::Due;
         self.pause(now);
     }
@@ -244,7 +244,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Starts the second search. A create of a lost connection may have been applied since the first.
-    pub fn search_again(&mut self, path: Path) {
+    pub(crate) fn search_again(&mut self, path: Path) {
         if let Some(state) = self.paths.get_mut(&path).filter(|state| state.search == OrphanSearch::Later) {
             state.search = OrphanSearch::DueAgain;
             self.send_listing(path);
@@ -252,7 +252,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Removes the watch on a path's children when no caller waits for permits there any more.
-    pub fn unwatch_path(&mut self, path: Path) {
+    pub(crate) fn unwatch_path(&mut self, path: Path) {
         let waits = |acquisition: &Acquisition| {
             acquisition.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
@@ -264,7 +264,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Lists a path whose children have changed, for all callers that wait for permits.
-    pub fn path_fired(&mut self, path: Path) {
+    pub(crate) fn path_fired(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path) else { return };
         state.watch = WatchState::Unset;
         for (op, acquisition) in &self.ops {
@@ -282,7 +282,7 @@ impl<T: Trust> Machine<T> {
     /// Runs the fallback poll, because an event may never come. Lists for all waiters but followers, lists our own
     /// nodes, and retries refused deletes and watches. Forgets which paths have no data, and the paths that no
     /// acquisition uses.
-    pub fn fallback_poll(&mut self, now: Moment) {
+    pub(crate) fn fallback_poll(&mut self, now: Moment) {
         self.schedule_fallback_poll(now);
         self.paths.values_mut().for_each(|state| state.has_no_data = false);
         self.delete_refused();

@@ -65,13 +65,13 @@ impl Kind {
 
     /// Returns whether a holder of this kind excludes all other contenders. Only such holders hand over in memory.
     #[must_use]
-    pub fn is_exclusive(self) -> bool {
+    pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Lock | Self::Write | Self::Latch)
     }
 
     /// Returns whether the deletion of a node means that its owner has left. A downgrade deletes a writer's node, too.
     #[must_use]
-    pub fn is_plain(self) -> bool {
+    pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::Lock | Self::Latch)
     }
 }
@@ -118,24 +118,24 @@ pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
 pub type Listing = Arc<[Name]>;
 
 /// A listing, prepared to find predecessors in it.
-pub struct Order<'a> {
+pub(crate) struct Order<'a> {
     names: &'a [Name],
     /// The indices in `names` of the contenders for which readers wait.
     non_readers: Vec<usize>,
 }
 
 impl<'a> Order<'a> {
-    pub fn new(names: &'a [Name]) -> Self {
+    pub(crate) fn new(names: &'a [Name]) -> Self {
         let non_readers = names.iter().enumerate().filter(|(_, name)| Kind::Read.waits_for(name.kind));
         Self { names, non_readers: non_readers.map(|(at, _)| at).collect() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
 
     /// Returns the index of a node. Near the wrap, a binary search by number may miss it.
-    pub fn index_of(&self, own: Name) -> Option<usize> {
+    pub(crate) fn index_of(&self, own: Name) -> Option<usize> {
         let found = self.names.binary_search_by(|name| precedes(name.number, own.number));
         let at = found.ok().filter(|at| self.names.get(*at) == Some(&own));
         at.or_else(|| self.names.iter().position(|name| *name == own))
@@ -143,7 +143,7 @@ impl<'a> Order<'a> {
 
     /// Returns the last contender before `place` that `kind` waits for, and their number. Permits wait for no
     /// contender.
-    pub fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
+    pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {
                 let count = self.non_readers.partition_point(|at| *at < place);

@@ -75,7 +75,7 @@ impl Acquisition {
 impl<T: Trust> Machine<T> {
     /// Returns the guid for the next create of an acquisition or its turn. Both are numbered together, because an
     /// acquisition may have several turns.
-    pub fn next_guid(&mut self, op: Op) -> Option<u128> {
+    pub(crate) fn next_guid(&mut self, op: Op) -> Option<u128> {
         let acquisition = self.ops.get_mut(&caller_of(op))?;
         let attempt = acquisition.attempt;
         acquisition.attempt = attempt.wrapping_add(1);
@@ -83,7 +83,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the acquisition that a node of this session belongs to.
-    pub fn op_of(&self, path: Path, name: Name) -> Option<Op> {
+    pub(crate) fn op_of(&self, path: Path, name: Name) -> Option<Op> {
         let op = name.guid_op();
         let is_own = |acquisition: &Acquisition| match acquisition.node {
             Node::Sending { guid } => guid >> 16 == name.guid >> 16,
@@ -102,13 +102,13 @@ impl<T: Trust> Machine<T> {
 
     /// Returns whether a node was created by another session of our unique name, so by an earlier life of this process.
     /// Or, by mistake, by another process with the name.
-    pub fn is_of_earlier_life(&self, name: Name) -> bool {
+    pub(crate) fn is_of_earlier_life(&self, name: Name) -> bool {
         let nonce = (name.guid >> 64) as u64;
         nonce != self.nonce && self.has_name() && (nonce ^ self.nonce) & !LIFE == 0
     }
 
     /// Returns whether the session has a unique name.
-    pub fn has_name(&self) -> bool {
+    pub(crate) fn has_name(&self) -> bool {
         self.nonce & VERSION == NAMED
     }
 
@@ -145,7 +145,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Returns the nodes that are being deleted, and those whose deletes were refused.
-    pub fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
+    pub(crate) fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
         self.deletes.keys().chain(&self.refused).map(|(_, path, name)| (*path, *name))
     }
 
@@ -207,7 +207,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Notes that a create in this path was answered, or lost.
-    pub fn create_answered(&mut self, path: Path) -> &mut PathState {
+    pub(crate) fn create_answered(&mut self, path: Path) -> &mut PathState {
         let state = self.paths.entry(path).or_default();
         state.creating = state.creating.saturating_sub(1);
         state
@@ -276,13 +276,13 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Retries the deletes that were refused, because ACLs may allow them now.
-    pub fn delete_refused(&mut self) {
+    pub(crate) fn delete_refused(&mut self) {
         let refused: Vec<_> = self.refused.iter().copied().collect();
         refused.into_iter().for_each(|(_, path, name)| self.delete(&[(path, name)].into(), false));
     }
 
     /// Sends again the deletes that were not sent, or were lost.
-    pub fn delete_again(&mut self) {
+    pub(crate) fn delete_again(&mut self) {
         let mut asks = Vec::new();
         for ((op, path, name), delete) in self.deletes.iter_mut().filter(|(_, delete)| !delete.is_sent) {
             delete.is_sent = true;
@@ -294,7 +294,7 @@ impl<T: Trust> Machine<T> {
 
 impl Spec {
     /// Returns whether the answer to the create alone grants the lock.
-    pub fn is_granted_by(&self, counted: Counted) -> bool {
+    pub(crate) fn is_granted_by(&self, counted: Counted) -> bool {
         match self.admission {
             Admission::First => counted.others == 0,
             Admission::Permits { limit, .. } => {

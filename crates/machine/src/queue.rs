@@ -73,7 +73,7 @@ impl Queue {
     }
 
     /// Returns whether a name is that of our node in this queue, or of the writer's node that it replaced.
-    pub fn is_named(&self, path: Path, name: Name) -> bool {
+    pub(crate) fn is_named(&self, path: Path, name: Name) -> bool {
         self.path == path && (self.name == Some(name) || self.was == Some(name))
     }
 }
@@ -95,7 +95,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Forgets a position, and requests a listing to find it again.
-    pub fn request_listing(&mut self, op: Op, at: usize) {
+    pub(crate) fn request_listing(&mut self, op: Op, at: usize) {
         self.move_to(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
         self.paths.entry(path).or_default().wanted.insert(op);
@@ -103,7 +103,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Finds the position of an acquisition in a listing.
-    pub fn find_position(
+    pub(crate) fn find_position(
         &mut self,
         now: Moment,
         op: Op,
@@ -183,7 +183,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles the listing of a `try`. With a contender ahead, ends it without a write. Otherwise sends the create.
-    pub fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
+    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(other_children);
         let is_alone = acquisition.spec.is_granted_by(Counted { others, turns: 0 });
@@ -209,7 +209,7 @@ impl<T: Trust> Machine<T> {
 
     /// Watches one predecessor, if none is watched. One is enough: when it is gone, the other queues are listed. If a
     /// watch is refused, the predecessor in another queue is watched.
-    pub fn watch_predecessor(&mut self, op: Op) {
+    pub(crate) fn watch_predecessor(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
             let is_watched =
@@ -247,7 +247,7 @@ impl<T: Trust> Machine<T> {
         })
     }
 
-    pub fn predecessor_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+    pub(crate) fn predecessor_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let id = self.id;
         let Some(queue) = self.queue_behind(op, path, name) else {
             if matches!(outcome, Outcome::Stat { .. }) {
@@ -279,7 +279,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn predecessor_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+    pub(crate) fn predecessor_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(queue) = self.queue_behind(op, path, name) else { return };
         let is_near_wrap = name.is_near_wrap() || queue.is_near_wrap();
         let Position::Watching { watch, is_only, .. } = &mut queue.position else { return };
@@ -310,7 +310,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Hands the lock over to a follower, because its predecessor is released: the delete is sent.
-    pub fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
+    pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self
             .ops
@@ -339,12 +339,12 @@ impl<T: Trust> Machine<T> {
         self.grant_or_confirm(now, op, is_fresh && is_one_listing);
     }
 
-    pub fn grant_or_confirm(&mut self, now: Moment, op: Op, is_fresh: bool) {
+    pub(crate) fn grant_or_confirm(&mut self, now: Moment, op: Op, is_fresh: bool) {
         if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
     /// Asks a quorum whether the nodes are there. A turn is withdrawn meanwhile.
-    pub fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
+    pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
         let is_held = self.is_held(op);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         match &mut acquisition.phase {
@@ -356,7 +356,7 @@ impl<T: Trust> Machine<T> {
         self.watch_local_head(op);
     }
 
-    pub fn send_confirmation(&mut self, now: Moment, op: Op) {
+    pub(crate) fn send_confirmation(&mut self, now: Moment, op: Op) {
         let is_up = self.is_up;
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.node == Node::There) else {
             return;
@@ -377,7 +377,7 @@ impl<T: Trust> Machine<T> {
 
     /// Handles the answer to a confirm. `is_stale`: as in `Event::Answer`. A slow answer is accepted, because the next
     /// may be as slow.
-    pub fn confirmed(
+    pub(crate) fn confirmed(
         &mut self,
         now: Moment,
         op: Op,
@@ -434,7 +434,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Changes the position in a queue. Removes what belongs to the old position: a watch, or an entry among followers.
-    pub fn move_to(&mut self, op: Op, at: usize, position: Position) {
+    pub(crate) fn move_to(&mut self, op: Op, at: usize, position: Position) {
         let Some(queue) = self.queue(op, at) else { return };
         let path = queue.path;
         match std::mem::replace(&mut queue.position, position) {
@@ -452,7 +452,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of an acquisition and of its followers, as far as these watches are needed now.
-    pub fn watch_local_head(&mut self, op: Op) {
+    pub(crate) fn watch_local_head(&mut self, op: Op) {
         // With several queues, wait for the last listing: otherwise each listing would go through all followers.
         let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.is_known()) else { return };
         let all: BTreeSet<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
@@ -470,7 +470,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches the nodes of an acquisition, or those in the path `only`, where a watch is needed and not set.
-    pub fn watch_own(&mut self, op: Op, only: Option<Path>) {
+    pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
         let Some(acquisition) =
             self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There && self.is_up)
         else {
@@ -508,7 +508,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+    pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let is_held = self.is_held(op);
         let Some(queue) = self.queue(op, at).filter(|queue| queue.own_watch == WatchState::Sending) else {
@@ -534,7 +534,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+    pub(crate) fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let Some(queue) = acquisition.queues.get_mut(at) else { return };
@@ -554,7 +554,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Requests listings for all followers, to find their new predecessors.
-    pub fn send_followers(&mut self, op: Op) {
+    pub(crate) fn send_followers(&mut self, op: Op) {
         let followers = self
             .ops
             .get_mut(&op)

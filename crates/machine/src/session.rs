@@ -100,7 +100,7 @@ impl<T: Trust> Machine<T> {
 
     /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
     /// requests and watches of the old session.
-    pub fn expired(&mut self, now: Moment) {
+    pub(crate) fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing, self.lost_a_node) = (false, Renewing::default(), false);
         self.own_listing = self.own_listing.in_next_session();
         self.deletes.clear();
@@ -149,14 +149,14 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Schedules lost requests to be sent again over the same connection, after a pause.
-    pub fn pause(&mut self, now: Moment) {
+    pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
         }
     }
 
     /// Sends all requests that the state asks for and that are not under way: after a reconnect, or a pause.
-    pub fn resume(&mut self, now: Moment, is_reconnect: bool) {
+    pub(crate) fn resume(&mut self, now: Moment, is_reconnect: bool) {
         if !self.is_up {
             return;
         }
@@ -217,7 +217,7 @@ impl<T: Trust> Machine<T> {
 
     /// Ends the session because another process has its unique name and has deleted a node of it. So of two processes of one
     /// name the older yields, and they do not take a lock from each other in turn.
-    pub fn yield_name(&mut self, now: Moment) {
+    pub(crate) fn yield_name(&mut self, now: Moment) {
         self.out.push(Action::Yield);
         self.close(now);
     }
@@ -228,7 +228,7 @@ impl<T: Trust> Machine<T> {
         self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)
     }
 
-    pub fn end_if_done(&mut self, now: Moment) {
+    pub(crate) fn end_if_done(&mut self, now: Moment) {
         if self.life == Life::Draining && self.holds().next().is_none() {
             self.close(now);
         }
@@ -238,7 +238,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn close_by(&mut self) {
+    pub(crate) fn close_by(&mut self) {
         if self.life == Life::Closing {
             self.end(false);
         }

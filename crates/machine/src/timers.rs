@@ -113,12 +113,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn schedule_fallback_poll(&mut self, now: Moment) {
+    pub(crate) fn schedule_fallback_poll(&mut self, now: Moment) {
         self.timers.set(Timer::FallbackPoll, now.plus(fallback_interval(self.nonce)));
     }
 
     /// Schedules an early fallback poll, because a predecessor is not watched.
-    pub fn fallback_poll_soon(&mut self, now: Moment) {
+    pub(crate) fn fallback_poll_soon(&mut self, now: Moment) {
         self.timers.set(Timer::FallbackPoll, now.plus(self.timeout.0 / 3));
     }
 }

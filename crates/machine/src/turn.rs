@@ -12,7 +12,7 @@ use crate::{
 
 impl<T: Trust> Machine<T> {
     /// Makes a caller wait for its turn, because other contenders may have permits.
-    pub fn take_turn(&mut self, now: Moment, op: Op) {
+    pub(crate) fn take_turn(&mut self, now: Moment, op: Op) {
         self.leave(now, op, false);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let Admission::Permits { limit, turn: Some(path) } = acquisition.spec.admission else { return };
@@ -41,7 +41,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Handles a listing that shows how many turns are ahead of this one.
-    pub fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
+    pub(crate) fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
         let op = caller_of(turn);
         if ahead == 0 {
             return;
@@ -56,7 +56,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn turn_is_late(&mut self, now: Moment, op: Op) {
+    pub(crate) fn turn_is_late(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Turning) {
             self.finish(now, op, End::Contended);
         }
@@ -64,7 +64,7 @@ impl<T: Trust> Machine<T> {
 
     /// Continues after a grant. A caller with the turn creates its permits. A caller with its permits gives up the
     /// turn.
-    pub fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
+    pub(crate) fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
         if !is_turn(op) {
             return self.give_turn_up(now, op);
         }
@@ -77,7 +77,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Ends a caller that loses its turn without permits, and the turn of a caller that ends.
-    pub fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
+    pub(crate) fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
         let caller = caller_of(op);
         match self.phase(caller) {
             Some(phase) if is_turn(op) && phase.is_queuing() => self.finish(now, caller, end),
@@ -90,18 +90,18 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub fn has_turn(&self, op: Op) -> bool {
+    pub(crate) fn has_turn(&self, op: Op) -> bool {
         self.ops.contains_key(&turn_of(op))
     }
 
-    pub fn give_turn_up(&mut self, now: Moment, op: Op) {
+    pub(crate) fn give_turn_up(&mut self, now: Moment, op: Op) {
         if !is_turn(op) && self.has_turn(op) {
             self.abandon(now, turn_of(op));
         }
     }
 
     /// Drops all turns, because they end with the session. Callers begin again in the next session.
-    pub fn forget_turns(&mut self) {
+    pub(crate) fn forget_turns(&mut self) {
         drop(self.ops.split_off(&TURN));
         self.ops.values_mut().for_each(|acquisition| acquisition.in_turn = None);
     }
