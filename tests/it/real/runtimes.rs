@@ -13,7 +13,7 @@ use zookeeper_recipes::{
 };
 
 use super::runtime;
-use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, locking, soon, stat_until, until};
+use crate::support::{BRIEF, PATIENCE, World, connect, connect_for, hosts, locking, soon, until};
 
 /// The output of a future that ran on a thread with a runtime of its own, both of which have ended.
 fn in_ended_runtime<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
