@@ -154,19 +154,23 @@ impl Servers {
         self.set(move |target| target.session_timeout = timeout)
     }
 
-    /// Names the session, so that a process that starts again takes the locks of its earlier life at once. Without a name they are
-    /// free when the servers have ended its old session, one session timeout after a crash.
+    /// Names the session, so that a process that starts again does not wait for the end of its own last session, which comes one session
+    /// timeout after a crash.
     ///
-    /// A call that waits for a lock deletes the nodes that sessions of this name have left in the queue, those that hold and those
-    /// that wait. It works on another machine as well, and needs no disk. The name is also the
-    /// [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
+    /// Every call that looks at a lock, also a `try_lock`, deletes the nodes that other sessions of this name have left in its queue,
+    /// those that hold and those that wait. Its turn comes when they are gone and nobody else is ahead: a `try_lock` finds them, and only
+    /// the next one can succeed. A [`Semaphore`](crate::Semaphore) finds left permits when it is first in the queue for them. What is not a
+    /// lock, such as the node of a member, stands until its session has ended. The name works on another machine as well, and needs no disk.
+    /// It is also the [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
     ///
     /// **Give a name only where no two processes with it run at once**: that of a pod in a stateful set, or of a systemd unit. A second
-    /// process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock) does. The tokens of the first are old
-    /// then. When the first notices that a node of its own is gone and meets the second, its session ends with
-    /// [`Error::SessionEnded`], so the two do not take a lock from each other in turn.
+    /// process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock) does, and the tokens of the first are old
+    /// then. A session that has lost a node so, and meets another of its name in the same queue, ends with [`Error::SessionEnded`]: two
+    /// processes do not take a lock from each other in turn. Which of them ends depends on which has lost a node; it may be both.
     ///
-    /// An empty name, or one that another session of this process has, is [`Error::InvalidInput`] where the session is made.
+    /// An empty name, or one that another session of this process has, is [`Error::InvalidInput`] where the session is made. A session
+    /// has its name until its last clone is dropped. [`from_fn`](Self::from_fn) takes the name that is given to it, and not those of the
+    /// servers that the function returns.
     ///
     /// # Examples
     ///

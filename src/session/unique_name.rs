@@ -1,7 +1,7 @@
 //! Owns [`UniqueName`]: a name that one process at a time has, in this life and in later ones.
 //!
 //! The guids of the nodes of a session with a name begin with a hash of the name. So a later life of the process knows the
-//! nodes that an earlier one has left, without asking whose they are, and deletes them: see `machine::name`.
+//! nodes that an earlier one has left, without asking whose they are, and deletes them: see `machine::node`.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -319,7 +319,9 @@ impl<T: Trust> Machine<T> {
 
     /// Ends an acquisition, and wakes its caller.
     pub fn finish(&mut self, now: Moment, op: Op, end: End) {
-        self.lost_a_node |= self.has_name() && matches!(end, End::Evicted | End::Lost(Loss::Deleted));
+        if matches!(end, End::Evicted | End::Lost(Loss::Deleted)) {
+            self.note_deletion(op);
+        }
         self.leave(now, op, false);
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.phase = Phase::Over(end);
@@ -328,10 +330,18 @@ impl<T: Trust> Machine<T> {
         }
     }
 
+    /// Notes where another client has deleted a node of this acquisition, if the session has a unique name.
+    fn note_deletion(&mut self, op: Op) {
+        let acquisition = self.ops.get(&op).filter(|_| self.has_name());
+        for queue in acquisition.into_iter().flat_map(|acquisition| &acquisition.queues) {
+            self.paths.entry(queue.path).or_default().lost_a_node = true;
+        }
+    }
+
     /// Handles the deletion of a waiter's node by hand. A waiter in several queues joins all of them again. Any other
     /// acquisition ends.
     pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
-        self.lost_a_node |= self.has_name();
+        self.note_deletion(op);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         if !acquisition.spec.waits
             || acquisition.single().is_some()

@@ -345,9 +345,6 @@ pub struct Machine<T> {
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub refused: BTreeSet<OpNode>,
     pub timers: Timers,
-    /// Whether another client has deleted a node of ours, in a session with a unique name. It may have been another process of
-    /// that name.
-    pub(crate) lost_a_node: bool,
     pub out: Vec<Action>,
 }
 
@@ -377,7 +374,6 @@ impl<T: Trust> Machine<T> {
             deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
-            lost_a_node: false,
             out: Vec::new(),
         }
     }
@@ -411,7 +407,7 @@ impl<T: Trust> Machine<T> {
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }
-            Event::Orphans { path, names } => self.delete_orphans(path, names),
+            Event::Orphans { path, names } => self.delete_in(path, names),
             Event::Beat { slept } => self.trust.beat(now, slept, self.is_up),
             Event::Timeout => self.timeout(now),
             Event::Timer(timer) => self.fire(now, timer),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::name::Order;
 use crate::{
-    Acquisition, Action, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
+    Acquisition, Action, Ask, End, Life, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
     SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
 
@@ -33,6 +33,8 @@ pub struct PathState {
     pub is_contended: bool,
     /// Whether the server refused to set the path's data.
     pub is_refused: bool,
+    /// Whether another client has deleted a node of ours here. It may have been another process of our unique name.
+    pub lost_a_node: bool,
 }
 
 /// The search for nodes whose creates were lost. A server may apply such a create late, so there are two searches.
@@ -180,15 +182,21 @@ impl<T: Trust> Machine<T> {
             }
         };
         state.has_no_data = has_no_data;
+        let lost_a_node = state.lost_a_node;
         if search == OrphanSearch::Due {
             self.search_again_later(now, path);
         }
-        if self.lost_a_node && names.iter().any(|name| self.is_of_earlier_life(*name)) {
-            return self.yield_name(now);
+        let (orphans, names): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| self.is_orphan(path, **name));
+        self.delete_in(path, orphans);
+        // A session that is about to end leaves the nodes of its name: they may be of the next one.
+        if self.life == Life::Open {
+            // They stay in the order, so nobody takes their turn before they are gone.
+            let of_name: Vec<Name> = names.iter().copied().filter(|name| self.has_name_of(*name)).collect();
+            if lost_a_node && !of_name.is_empty() {
+                return self.yield_name(now);
+            }
+            self.delete_in(path, of_name);
         }
-        let is_left = |name: &&Name| self.is_orphan(path, **name) || self.is_of_earlier_life(**name);
-        let (left, names): (Vec<Name>, Vec<Name>) = names.iter().partition(is_left);
-        self.delete_orphans(path, left);
         let order = Order::new(&names);
         for op in ops {
             let Some(acquisition) = self.ops.get(&op) else { continue };
@@ -210,10 +218,10 @@ impl<T: Trust> Machine<T> {
         self.send_listing(path);
     }
 
-    /// Deletes orphans: one transaction for those with the same `Op`.
-    pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
-        orphans.sort_by_key(|name| name.guid);
-        for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
+    /// Deletes nodes of a path: one transaction for those with the same `Op`.
+    pub(crate) fn delete_in(&mut self, path: Path, mut names: Vec<Name>) {
+        names.sort_by_key(|name| name.guid);
+        for nodes in names.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
             self.delete(&nodes.iter().map(|name| (path, *name)).collect(), false);
         }
     }
@@ -309,7 +317,9 @@ impl<T: Trust> Machine<T> {
         }
         let used: BTreeSet<Path> =
             self.ops.values().flat_map(|acquisition| &acquisition.queues).map(|queue| queue.path).collect();
-        self.paths.retain(|path, state| state.listing.is_some() || !state.is_clean() || used.contains(path));
+        self.paths.retain(|path, state| {
+            state.listing.is_some() || !state.is_clean() || state.lost_a_node || used.contains(path)
+        });
         self.out.push(Action::Forget);
         self.paths.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.send_listing(path));
     }

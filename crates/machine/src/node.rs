@@ -100,9 +100,9 @@ impl<T: Trust> Machine<T> {
         name.guid >> 64 == u128::from(self.nonce)
     }
 
-    /// Returns whether a node was created by another session of our unique name, so by an earlier life of this process.
-    /// Or, by mistake, by another process with the name.
-    pub(crate) fn is_of_earlier_life(&self, name: Name) -> bool {
+    /// Returns whether another session with our unique name has created a node: this process before it started again, or, by
+    /// mistake, another process.
+    pub(crate) fn has_name_of(&self, name: Name) -> bool {
         let nonce = (name.guid >> 64) as u64;
         nonce != self.nonce && self.has_name() && (nonce ^ self.nonce) & !LIFE == 0
     }

@@ -101,7 +101,7 @@ impl<T: Trust> Machine<T> {
     /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
     /// requests and watches of the old session.
     pub(crate) fn expired(&mut self, now: Moment) {
-        (self.is_up, self.renewing, self.lost_a_node) = (false, Renewing::default(), false);
+        (self.is_up, self.renewing) = (false, Renewing::default());
         self.own_listing = self.own_listing.in_next_session();
         self.deletes.clear();
         self.refused.clear();
@@ -215,8 +215,8 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
     }
 
-    /// Ends the session because another process has its unique name and has deleted a node of it. So of two processes of one
-    /// name the older yields, and they do not take a lock from each other in turn.
+    /// Ends the session because another process has its unique name and has deleted a node of it: the one that has lost a node
+    /// yields, so the two do not take a lock from each other in turn.
     pub(crate) fn yield_name(&mut self, now: Moment) {
         self.out.push(Action::Yield);
         self.close(now);

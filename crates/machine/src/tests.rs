@@ -227,34 +227,45 @@ fn meet(session: &mut Session, number: i32, others: &[Name]) -> Vec<Ask> {
     session.answer(list, owned(&[others, &[name]].concat()))
 }
 
-#[test]
-fn nodes_of_an_earlier_life_are_deleted_and_not_waited_for() {
-    let (mut session, earlier, other) = named();
-    let sent = meet(&mut session, 3, &[earlier, other]);
-    assert!(
-        sent.iter().any(|ask| matches!(ask, Ask::Delete { nodes, .. } if **nodes == [(0, earlier)])),
-        "{sent:?}"
-    );
-    assert!(sent.iter().any(|ask| matches!(ask, Ask::Watch { name, .. } if *name == other)), "{sent:?}");
-    assert_eq!(session.phase(), Some(Phase::Waiting));
-    // Without a name it is a node as any other.
-    let mut session = Session::new();
-    let sent = meet(&mut session, 3, &[earlier]);
-    assert!(sent.iter().any(|ask| matches!(ask, Ask::Watch { name, .. } if *name == earlier)), "{sent:?}");
+/// Whether these requests delete this node, and whether they watch it.
+fn touched(sent: &[Ask], at: Name) -> (bool, bool) {
+    let deletes = |ask: &Ask| matches!(ask, Ask::Delete { nodes, .. } if nodes.contains(&(0, at)));
+    let watches = |ask: &Ask| matches!(ask, Ask::Watch { name, .. } if *name == at);
+    (sent.iter().any(deletes), sent.iter().any(watches))
 }
 
 #[test]
-fn session_whose_node_another_of_its_name_has_deleted_ends_when_it_meets_that() {
-    let (mut session, other, _) = named();
+fn nodes_of_our_unique_name_are_deleted_and_waited_for_until_they_are_gone() {
+    let (mut session, same, other) = named();
+    let sent = meet(&mut session, 3, &[same]);
+    assert_eq!((touched(&sent, same), session.phase()), ((true, true), Some(Phase::Waiting)));
+    // Not the nodes of another name, and none at all without a name.
+    let sent = meet(&mut named().0, 3, &[other]);
+    assert_eq!(touched(&sent, other), (false, true));
+    let sent = meet(&mut Session::new(), 3, &[same]);
+    assert_eq!(touched(&sent, same), (false, true));
+}
+
+#[test]
+fn session_that_ends_leaves_the_nodes_of_its_unique_name() {
+    let (mut session, same, _) = named();
+    let sent = session.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
+    let [create @ Ask::Create { .. }, list @ Ask::List { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    session.handle(Event::Close);
+    session.answer(create, Outcome::Unknown);
+    let sent = session.answer(list, owned(&[same]));
+    assert_eq!(touched(&sent, same), (false, false), "{sent:?}");
+}
+
+#[test]
+fn session_that_lost_a_node_ends_when_it_meets_one_of_its_unique_name_there() {
+    let (mut session, same, _) = named();
     meet(&mut session, 0, &[]);
     assert_eq!(session.phase(), Some(Phase::Held));
     session.handle(Event::WatchForLoss(WRITER));
     session.0.finish(NOW, WRITER, End::Lost(Loss::Deleted));
     session.handle(Event::Abandon(WRITER));
-    let sent = meet(&mut session, 3, &[other]);
-    assert!(
-        !sent.iter().any(|ask| matches!(ask, Ask::Delete { nodes, .. } if nodes.contains(&(0, other)))),
-        "{sent:?}"
-    );
+    let sent = meet(&mut session, 3, &[same]);
+    assert_eq!(touched(&sent, same), (false, false), "{sent:?}");
     assert_eq!((session.phase(), session.0.life()), (Some(Phase::Over(End::Closed)), Life::Closing));
 }
