@@ -161,7 +161,7 @@ impl Lock {
     /// Takes the lock if no contender is ahead of us.
     pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
-        acquisition.run(self.session.within_timeout(self.try_in(&acquisition)), token).await
+        acquisition.run(self.session.within(None, self.try_in(&acquisition)), token).await
     }
 
     /// Takes the lock if no contender is ahead of us, however long the requests take.

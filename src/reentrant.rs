@@ -116,7 +116,7 @@ impl ReentrantMutex {
     /// # }
     /// ```
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        self.lock.session.within_timeout(self.try_in(owner)).await
+        self.lock.session.within(None, self.try_in(owner)).await
     }
 
     /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if another contender was ahead.

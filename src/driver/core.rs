@@ -374,13 +374,6 @@ impl Core {
         Ok(true)
     }
 
-    /// Reserves room for a watch on this node.
-    pub(crate) fn reserve_look(&self, path: &str) -> Result<Reservation, Error> {
-        let (state, mut room) = (self.lock(), None);
-        state.budget.watch(&mut room, state.root_bytes + path.len(), &self.reports)?;
-        Ok(room.expect("it was reserved"))
-    }
-
     /// Notes that the client's runtime is gone, and wakes the session's task.
     pub(crate) fn found_runtime_gone(&self) {
         let mut state = self.lock();

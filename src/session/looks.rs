@@ -1,6 +1,7 @@
 //! Owns [`Looks`]: when to look again at nodes of yours.
 
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -44,8 +45,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// ```
 pub struct Looks {
     session: Session,
-    _room: Vec<Reservation>,
-    /// The ZooKeeper session of the last look.
+    _rooms: Vec<Option<Reservation>>,
+    /// The ZooKeeper session that has answered the last look.
     id: SessionId,
     /// Each resolves with the event of a watch of the last look.
     events: Vec<BoxFuture<'static, ()>>,
@@ -60,9 +61,12 @@ impl Session {
     ///
     /// [`Error::SessionFull`](crate::Error::SessionFull) if the session has no room for these watches.
     pub fn looks<'a>(&self, paths: impl IntoIterator<Item = &'a str>) -> Result<Looks> {
-        let rooms = paths.into_iter().map(|path| self.core().reserve_look(path));
-        let (session, _room) = (self.clone(), rooms.collect::<Result<_>>()?);
-        Ok(Looks { session, _room, id: SessionId(0), events: Vec::new(), next: None })
+        let rooms = paths.into_iter().map(|path| {
+            let mut room = None;
+            self.core().reserve_watch(&mut room, path, path).map(|_| room)
+        });
+        let (session, _rooms) = (self.clone(), rooms.collect::<Result<_>>()?);
+        Ok(Looks { session, _rooms, id: SessionId(0), events: Vec::new(), next: None })
     }
 }
 
@@ -96,8 +100,8 @@ impl Looks {
         self.next = None;
     }
 
-    /// Sends a look, which returns what it has read, and the watches that it has set. It is sent until a server has answered, as
-    /// [`Session::request`] does. The inner result is the look, or the error with which the servers refuse it.
+    /// Looks: `look` sends requests, and returns what it has read and the watches that it has set. It is repeated until a server has
+    /// answered, as by [`Session::request`]. Returns what it has read, or the error with which the servers refuse it.
     ///
     /// # Cancel safety
     ///
@@ -113,13 +117,15 @@ impl Looks {
     {
         let began = Instant::now();
         (self.events, self.next) = (Vec::new(), None);
-        let look = &look;
-        let looked = self.session.request(Some(Duration::MAX), |client| async move {
-            let id = client.session_id();
-            look(client).await.map(|seen| (id, seen))
+        let id = AtomicI64::new(0);
+        let looked = self.session.request(Some(Duration::MAX), |client| {
+            id.store(client.session_id().0, Ordering::Relaxed);
+            look(client)
         });
-        let looked = looked.await?.map(|(id, (seen, watches))| {
-            self.id = id;
+        let looked = looked.await?;
+        // Also of a look that was refused, or the next one would be due at once.
+        self.id = SessionId(id.into_inner());
+        let looked = looked.map(|(seen, watches)| {
             self.events = watches.into_iter().map(|watch| fired(watch).boxed()).collect();
             seen
         });
@@ -135,7 +141,7 @@ impl Looks {
         }
     }
 
-    /// Returns the ZooKeeper session of the last look. Before the first look it is 0.
+    /// Returns the ZooKeeper session that has answered the last look. Before the first look it is 0.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         self.id

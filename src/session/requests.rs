@@ -271,12 +271,7 @@ impl Session {
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
     {
-        self.within_timeout(self.attempt(make)).await
-    }
-
-    /// Awaits a request that does not queue. Fails after one session timeout.
-    pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.within(None, request).await
+        self.within(None, self.attempt(make)).await
     }
 
     /// Awaits a call for at most `limit`, by default one [session timeout](Self::timeout), and then drops it.
@@ -313,7 +308,7 @@ impl Session {
                 () = disconnected => Err(self.unavailable(Duration::ZERO)),
             }
         };
-        self.within_timeout(answered).await
+        self.within(None, answered).await
     }
 
     /// Returns the error of a request that was not answered in time.

@@ -23,7 +23,7 @@ use zookeeper_recipes::zookeeper_client::{
 };
 use zookeeper_recipes::{Error, Result, Session, SessionState};
 
-use crate::request::{is_over, refused, validate_path};
+use crate::request::{invalid, is_over, refused, validate_path};
 
 /// The time until what the servers have refused is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -70,13 +70,13 @@ impl Place {
         }
     }
 
-    /// Returns whether the node is being removed.
-    fn is_leaving(session: &Session, path: &str) -> bool {
-        PLACES.borrow().iter().any(|place| place.is(session, path) && place.handle.strong_count() == 0)
+    /// Returns whether this session keeps a node at the path that is not being removed.
+    fn is_kept(session: &Session, path: &str) -> bool {
+        PLACES.borrow().iter().any(|place| place.is(session, path) && place.handle.strong_count() > 0)
     }
 
     /// Waits until this session keeps no node at the path.
-    async fn is_free(session: &Session, path: &str) {
+    async fn until_free(session: &Session, path: &str) {
         // The sender lives as long as the process.
         _ = PLACES.subscribe().wait_for(|places| !places.iter().any(|place| place.is(session, path))).await;
     }
@@ -151,9 +151,10 @@ struct Data {
 pub struct KeptNode {
     node: Arc<Node>,
     standing: watch::Receiver<Standing>,
+    /// Dropped before `stop`, so that a node that is being removed has none.
+    _handle: Arc<()>,
     /// Dropping it lets the task remove the node.
     stop: oneshot::Sender<()>,
-    _handle: Arc<()>,
     task: JoinHandle<Result<()>>,
 }
 
@@ -192,8 +193,7 @@ impl KeptNode {
         validate_path(path)?;
         validate(data)?;
         let runtime = Handle::try_current().map_err(|_| {
-            let reason = "there is none; call this on the tokio runtime that is to keep the node".to_owned();
-            Error::InvalidInput { what: "runtime", reason }
+            invalid("runtime", "there is none; call this on the tokio runtime that is to keep the node")
         })?;
         let looks = session.looks([path])?;
         let _handle = Arc::new(());
@@ -205,15 +205,15 @@ impl KeptNode {
         let node = Arc::new(Node { session, path, data, is_announced, in_doubt, _place });
         let ((sender, standing), (stop, stopped)) = (watch::channel(Standing::Absent), oneshot::channel());
         let task = runtime.spawn(run(node.clone(), looks, sender, stopped));
-        Ok(Self { node, standing, stop, _handle, task })
+        Ok(Self { node, standing, _handle, stop, task })
     }
 
     /// Keeps the node of a member, once the last one of this session is removed. `waits`: also while it is kept.
     pub(crate) async fn of_member(session: &Session, path: &str, data: &[u8], waits: bool) -> Result<Self> {
         loop {
             match Self::begin(session, path, data, true) {
-                Err(Error::NameTaken { .. }) if waits || Place::is_leaving(session, path) => {
-                    Place::is_free(session, path).await;
+                Err(Error::NameTaken { .. }) if waits || !Place::is_kept(session, path) => {
+                    Place::until_free(session, path).await;
                 }
                 begun => return begun,
             }
@@ -243,12 +243,12 @@ impl KeptNode {
     /// The transaction that created the node in the present ZooKeeper session, and the number of its data, if it is there.
     fn seen(&self) -> Option<(i64, u64)> {
         let session = &self.node.session;
-        let seen = match *self.standing.borrow() {
-            Standing::There { id, czxid, number, .. } if id == session.id() => (czxid, number),
-            _ => return None,
-        };
-        let is_alive = matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended);
-        is_alive.then_some(seen)
+        let (present, state) = (session.id(), session.state());
+        let is_alive = matches!(state, SessionState::Connected(_) | SessionState::Suspended);
+        match *self.standing.borrow() {
+            Standing::There { id, czxid, number, .. } if is_alive && id == present => Some((czxid, number)),
+            _ => None,
+        }
     }
 
     /// Waits until the node is there in the present ZooKeeper session.
@@ -340,7 +340,7 @@ impl KeptNode {
     /// goes with its ZooKeeper session. If the servers refuse to delete it, their reason, such as [`Error::NoAuth`].
     pub async fn remove(self) -> Result<()> {
         let Self { node, stop, task, _handle, .. } = self;
-        drop((stop, _handle));
+        drop((_handle, stop));
         let limit = node.in_doubt.load(Ordering::Relaxed).then(|| SECOND_SEARCH + node.session.timeout());
         let session = node.session.clone();
         // The place is free with the end of the task.
@@ -363,7 +363,7 @@ fn validate(data: &[u8]) -> Result<()> {
         return Ok(());
     }
     let reason = format!("it has {} bytes; {MOST_BYTES} are the most", data.len());
-    Err(Error::InvalidInput { what: "data", reason })
+    Err(invalid("data", reason))
 }
 
 /// Keeps the node until it is to be removed, or the session is over, and removes it.
@@ -512,7 +512,7 @@ impl Node {
             Parents::MustExist => "the options leave it to you: create it first",
             _ => "it is gone as soon as it is created; does the chroot of the session exist?",
         };
-        Error::InvalidInput { what: "path", reason: format!("there is no parent for {:?}, and {why}", self.path) }
+        invalid("path", format!("there is no parent for {:?}, and {why}", self.path))
     }
 
     /// Writes the data, if the node has this version.

@@ -32,7 +32,7 @@ use zookeeper_recipes::zookeeper_client::{
 use zookeeper_recipes::{Error, Result, Session, path};
 
 use crate::kept_node::{KeptNode, PAUSE};
-use crate::request::{is_over, read_all, refused, validate_path};
+use crate::request::{invalid, is_over, read_all, refused, validate_path};
 
 /// How many members are read in one request, and how large that is at most.
 const BURST: usize = 500;
@@ -677,7 +677,7 @@ fn validate(data: &[u8]) -> Result<()> {
         return Ok(());
     }
     let reason = format!("it has {} bytes; {MAX_DATA_BYTES} are the most; publish where to find more", data.len());
-    Err(Error::InvalidInput { what: "data", reason })
+    Err(invalid("data", reason))
 }
 
 /// Looks until the session is over.
@@ -818,7 +818,9 @@ impl Group {
         let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
         for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
             let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
-            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
+            let read = self
+                .session
+                .request(Some(Duration::MAX), |client| read_all(client, paths.iter().map(String::as_str)));
             let answers = read.await?.map_err(|error| refused("read", &self.path, error))?;
             for (name, answer) in burst.iter().zip(answers) {
                 match answer {

@@ -4,10 +4,18 @@ use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadRes
 use zookeeper_recipes::{Error, Result, path};
 
 /// Reads the data and the stats of several nodes in one request.
-pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
+pub(crate) async fn read_all<'a>(
+    client: Client,
+    paths: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<MultiReadResult>, ZkError> {
     let mut reader = client.new_multi_reader();
-    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
+    paths.into_iter().try_for_each(|path| reader.add_get_data(path))?;
     reader.commit().await
+}
+
+/// The error of an argument that cannot be used.
+pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Error {
+    Error::InvalidInput { what, reason: reason.into() }
 }
 
 /// The error of a request that the servers refuse.
@@ -26,8 +34,7 @@ pub(crate) fn is_over(error: &Error) -> bool {
 /// Fails if a node may not be kept at this path.
 pub(crate) fn validate_path(path: &str) -> Result<()> {
     if path == "/zookeeper" || path.starts_with("/zookeeper/") {
-        let reason = format!("{path:?} belongs to the servers; give another one");
-        return Err(Error::InvalidInput { what: "path", reason });
+        return Err(invalid("path", format!("{path:?} belongs to the servers; give another one")));
     }
     path::validate(path)
 }

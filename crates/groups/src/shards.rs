@@ -85,8 +85,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use zookeeper_recipes::{Contender, Error, Result};
+use zookeeper_recipes::{Contender, Result};
 
+use crate::request::invalid;
 pub use crate::shards::builder::ShardsBuilder;
 use crate::shards::inner::{Ending, Inner};
 pub use crate::shards::owned::OwnedChanges;
@@ -281,8 +282,7 @@ impl Shards {
     /// [`Mutex::contenders`](zookeeper_recipes::Mutex::contenders).
     pub async fn owner(&self, shard: u32) -> Result<Option<Contender>> {
         if shard >= self.inner.count {
-            let reason = format!("there are {}, from 0 on", self.inner.count);
-            return Err(Error::InvalidInput { what: "shard", reason });
+            return Err(invalid("shard", format!("there are {}, from 0 on", self.inner.count)));
         }
         let contenders = self.inner.mutex(shard)?.contenders().await?;
         Ok(contenders.into_iter().find(Contender::is_holder))

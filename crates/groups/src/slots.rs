@@ -24,7 +24,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
 use zookeeper_recipes::{Contender, Error, Hold, Mutex, MutexGuard, Options, Result, Session, path};
 
-use crate::request::{read_all, refused};
+use crate::request::{invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
@@ -130,10 +130,7 @@ impl Slots {
         let fits = usize::try_from(count).ok().and_then(|count| count.checked_mul(longest));
         if count == 0 || fits.is_none_or(|bytes| bytes > MAX_BYTES) {
             let most = MAX_BYTES / longest;
-            return Err(Error::InvalidInput {
-                what: "count",
-                reason: format!("give 1 to about {most} at this path, not {count}"),
-            });
+            return Err(invalid("count", format!("give 1 to about {most} at this path, not {count}")));
         }
         let session = session.clone().with_lock_options(options);
         // A place in the queue is no hold, and has no limit.
@@ -348,8 +345,8 @@ impl Slots {
             // What is released before these are set is seen by the next look, and what is released after them fires one.
             looks.due().await;
             let set = looks.look(|client| watch_all(client, watched)).await?;
-            set.map_err(|error| refused("watch", &self.path, error))?;
-            if watched.len() < self.count as usize {
+            let set = set.map_err(|error| refused("watch", &self.path, error))?;
+            if set < self.count as usize {
                 looks.look_by(Instant::now() + SOON);
             }
         }
@@ -357,14 +354,17 @@ impl Slots {
 
     /// Locks a number, unless others are ahead by now: it returns how many.
     async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
-        let waiting = self.mutex(number)?.enqueue().await?;
+        let waiting = match self.mutex(number)?.enqueue().await {
+            Err(Error::Lost(_)) => return Ok(Err(0)),
+            waiting => waiting?,
+        };
         let ahead = waiting.position();
         if ahead > 0 {
             return Ok(Err(ahead));
         }
         match waiting.now_or_never().transpose() {
-            Err(Error::Lost(_)) => Ok(Err(ahead)),
-            guard => Ok(guard?.map(|guard| Slot { guard, number }).ok_or(ahead)),
+            Err(Error::Lost(_)) => Ok(Err(0)),
+            guard => Ok(guard?.map(|guard| Slot { guard, number }).ok_or(0)),
         }
     }
 
@@ -386,7 +386,10 @@ impl Slots {
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
         let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
-        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
+        let read = self
+            .session
+            .request(Some(Duration::MAX), |client| read_all(client, paths.iter().map(String::as_str)))
+            .await?;
         let answers = read.map_err(|error| refused("read", &self.path, error))?;
         let occupied = |(path, answer): (&String, _)| match answer {
             MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
@@ -400,14 +403,15 @@ impl Slots {
     }
 }
 
-/// Watches the children of these paths, as far as they are there.
-async fn watch_all(client: Client, paths: &[String]) -> Result<((), Vec<OneshotWatcher>), ZkError> {
+/// Watches the children of these paths, as far as they are there. Returns how many are watched.
+async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<OneshotWatcher>), ZkError> {
     let watches = paths.iter().map(async |path| match client.get_and_watch_children(path).await {
         Ok((_, _, watch)) => Ok(Some(watch)),
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(error),
     });
-    Ok(((), try_join_all(watches).await?.into_iter().flatten().collect()))
+    let watches: Vec<_> = try_join_all(watches).await?.into_iter().flatten().collect();
+    Ok((watches.len(), watches))
 }
 
 /// Any of these numbers.

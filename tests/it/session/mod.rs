@@ -7,6 +7,8 @@ mod ends;
 #[cfg(feature = "scenes")]
 mod lazy;
 #[cfg(feature = "scenes")]
+mod looks;
+#[cfg(feature = "scenes")]
 mod renewal;
 #[cfg(not(virtual_time))]
 mod runtime;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Error, Result, Session};
+use zookeeper_recipes::{Result, Session};
 
 use crate::members::Members;
+use crate::request::invalid;
 use crate::shards::Shards;
 use crate::shards::inner::{Inner, Settings};
 use crate::tools::MOST;
@@ -144,8 +145,4 @@ impl ShardsBuilder {
         }
         Ok(Shards::new(Inner::new(session, members, path, count, name, data, settings)?))
     }
-}
-
-fn invalid(what: &'static str, reason: impl Into<String>) -> Error {
-    Error::InvalidInput { what, reason: reason.into() }
 }

@@ -1,10 +1,10 @@
 //! Owns [`look`]: how many nodes the locks of some shards have, and whether they have changed, in one request for each 500. The first
 //! one also reads the plan node.
 
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
+use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, Session};
 
-use crate::request::refused;
+use crate::request::{read_all, refused};
 use crate::shards::plan_node::Zxid;
 
 /// How many shards are read in one request.
@@ -36,7 +36,8 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
     let mut found = Looked { locks: Vec::with_capacity(paths.len()), refused: Vec::new(), plan: None };
     for (number, burst) in paths.chunks(BURST).enumerate() {
         let also = (number == 0).then_some(plan.as_str());
-        let read = session.request(None, |client| read(client, burst, also)).await?;
+        let all = || burst.iter().map(|(_, path)| path.as_str()).chain(also);
+        let read = session.request(None, |client| read_all(client, all())).await?;
         let mut answers = read.map_err(|error| refused("read", &burst[0].1, error))?.into_iter();
         for ((shard, path), answer) in burst.iter().zip(&mut answers) {
             let lock = match answer {
@@ -60,11 +61,4 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
         }
     }
     Ok(found)
-}
-
-async fn read(client: Client, paths: &[Path], also: Option<&str>) -> Result<Vec<MultiReadResult>, ZkError> {
-    let mut reader = client.new_multi_reader();
-    let paths = paths.iter().map(|(_, path)| path.as_str()).chain(also);
-    paths.into_iter().try_for_each(|path| reader.add_get_data(path))?;
-    reader.commit().await
 }

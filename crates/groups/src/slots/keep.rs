@@ -14,7 +14,8 @@ type Held = Result<Option<(u32, HoldMonitor)>>;
 /// A number that a task holds, from [`Slots::keep`]. Dropping it releases the number in the background.
 ///
 /// After a loss, or in a new session, another number may be held: follow it with [`changed`](Self::changed), and do the work with a number in
-/// [`HoldMonitor::run_until_lost`](zookeeper_recipes::HoldMonitor::run_until_lost). A number that an operator asks back is released, and another is claimed.
+/// [`HoldMonitor::run_until_lost`](zookeeper_recipes::HoldMonitor::run_until_lost). A number that an operator asks back, or that a drain of the
+/// session asks back, is released at once, without waiting for that work: hold a [`Slot`](crate::slots::Slot) yourself to finish it first.
 ///
 /// # Examples
 ///
@@ -45,9 +46,8 @@ impl KeptSlot {
     /// Returns the number that is held right now. It compares clocks, so it is right directly after a pause of the process.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
-        let held = self.held.borrow();
-        let held = held.as_ref().ok()?.as_ref().filter(|(_, monitor)| !monitor.state().has_ended())?;
-        Some(held.0)
+        let held = self.held.borrow().clone();
+        held.ok()?.filter(|(_, monitor)| !monitor.state().has_ended()).map(|(number, _)| number)
     }
 
     /// Waits for the next change, and returns the number that is held then, with its hold: `None` after a loss.
