@@ -36,6 +36,7 @@ pub(crate) use self::call::{Acquire, Failed, Granted, abandon, release};
 pub(crate) use self::core::Core;
 pub(crate) use self::draft::{Draft, Permits};
 pub(crate) use self::entry::HoldListener;
+pub(crate) use self::names::longest_child;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::state::{Closing, Reader, State, nonce};
 pub(crate) use self::task::drive;

@@ -33,7 +33,8 @@ pub use self::states::{SessionState, SessionStates};
 use self::unique_name::UniqueName;
 
 pub(crate) use self::hosts::{has_chroot, normalize};
-pub(crate) use self::requests::{Interrupt, Zk, event, fired, found};
+use self::requests::fired;
+pub(crate) use self::requests::{Interrupt, Zk, found};
 pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.

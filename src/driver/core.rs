@@ -357,21 +357,15 @@ impl Core {
         stay
     }
 
-    /// Reserves room for a watch on `node`, which is `parent` or its child, unless the `reservation` is large enough. Returns
-    /// `false` if the name is too long to be watched.
-    pub(crate) fn reserve_watch(
-        self: &Arc<Self>,
-        reservation: &mut Option<Reservation>,
-        parent: &str,
-        node: &str,
-    ) -> Result<bool, Error> {
-        let most = if node == parent { node.len() } else { names::longest(parent) };
-        if node.len() > most {
-            return Ok(false);
-        }
-        let state = self.lock();
-        state.budget.watch(reservation, state.root_bytes + most, &self.reports)?;
-        Ok(true)
+    /// Reserves room for watches on paths with these many bytes.
+    pub(crate) fn reserve_watches(
+        &self,
+        paths: impl Iterator<Item = usize>,
+    ) -> Result<Option<Reservation>, Error> {
+        let (state, mut room) = (self.lock(), None);
+        let bytes = paths.map(|bytes| state.root_bytes + bytes).sum();
+        state.budget.watch(&mut room, bytes, &self.reports)?;
+        Ok(room)
     }
 
     /// Notes that the client's runtime is gone, and wakes the session's task.

@@ -46,6 +46,6 @@ impl Draft {
 
     fn lengths(&self, root_bytes: usize) -> impl Iterator<Item = usize> {
         let turn = self.permits.iter().flat_map(|permits| &permits.turn.queues);
-        self.queues.iter().chain(turn).map(move |(path, _)| root_bytes + names::longest(path.as_str()))
+        self.queues.iter().chain(turn).map(move |(path, _)| root_bytes + names::longest_child(path.as_str()))
     }
 }

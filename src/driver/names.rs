@@ -20,7 +20,7 @@ const LONGEST_NUMBER: &str = "-2147483648";
 
 /// Returns the path of our node without its number. The string has capacity for the number.
 pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
-    let mut text = String::with_capacity(longest(path));
+    let mut text = String::with_capacity(longest_child(path));
     for part in [path, "/", PREFIX] {
         text.push_str(part);
     }
@@ -38,7 +38,7 @@ pub(super) fn own(path: &str, name: Name) -> String {
 }
 
 /// Returns the bytes of the longest path that our node under `path` may have.
-pub(super) fn longest(path: &str) -> usize {
+pub(crate) fn longest_child(path: &str) -> usize {
     path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + Kind::Read.separator().len() + LONGEST_NUMBER.len()
 }
 
@@ -203,7 +203,7 @@ mod tests {
             for number in [0, 7, i32::MAX, -3, i32::MIN] {
                 let name = Name { number, guid: 5 << 64 | 9, kind };
                 let text = own("/a", name);
-                assert!(text.len() <= longest("/a"), "{text}");
+                assert!(text.len() <= longest_child("/a"), "{text}");
                 assert_eq!(parse(text.strip_prefix("/a/").expect("it is below")), Some(name));
             }
         }

@@ -350,7 +350,7 @@ impl State {
                     Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { path, .. } => Ok(self.budget.own(self.root_bytes + names::longest(&text(path)))),
+            Ask::WatchOwn { path, .. } => Ok(self.budget.own(self.root_bytes + names::longest_child(&text(path)))),
             Ask::List { path, watches: true, .. } => {
                 Ok(Some(self.budget.path_watch(self.root_bytes + text(path).len())))
             }

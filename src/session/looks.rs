@@ -1,23 +1,23 @@
 //! Owns [`Looks`]: when to look again at nodes of yours.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, pending, select_all};
+use futures_util::future::{BoxFuture, Shared, pending, select_all};
 use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Client, Error as ZkError, OneshotWatcher, SessionId};
 
-use crate::driver::{Reservation, nonce};
+use crate::driver::{Reservation, longest_child, nonce};
 use crate::error::Result;
 use crate::machine::fallback_interval;
-use crate::session::{Session, SessionState, fired};
+use crate::session::{Interrupt, Session, SessionState, Zk, fired};
 
 /// The least time from one look to the next.
 const TURN: Duration = Duration::from_millis(200);
 
-/// The time from a look that was refused to the next.
+/// The time from a look that has set no watch to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Looks at nodes of yours: after each event of a watch, in each new ZooKeeper session, and slowly without an event, from
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// An event is only a reason to look: what is there is what the look has read. Looks begin 200 ms apart at least, so other clients that
 /// change the nodes all the time cost at most five looks a second. Without an event, which may be lost, the next look begins 20 to 30 s after
-/// the last, and one second after a look that the servers have refused.
+/// the last, and one second after a look that has set no watch, such as one that the servers have refused.
 ///
 /// # Examples
 ///
@@ -45,11 +45,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// ```
 pub struct Looks {
     session: Session,
-    _rooms: Vec<Option<Reservation>>,
+    _room: Option<Reservation>,
     /// The ZooKeeper session that has answered the last look.
     id: SessionId,
     /// Each resolves with the event of a watch of the last look.
-    events: Vec<BoxFuture<'static, ()>>,
+    events: Vec<Shared<BoxFuture<'static, ()>>>,
     /// When the next look may begin, and when it begins without an event. `None` before the first look.
     next: Option<(Instant, Instant)>,
 }
@@ -61,12 +61,17 @@ impl Session {
     ///
     /// [`Error::SessionFull`](crate::Error::SessionFull) if the session has no room for these watches.
     pub fn looks<'a>(&self, paths: impl IntoIterator<Item = &'a str>) -> Result<Looks> {
-        let rooms = paths.into_iter().map(|path| {
-            let mut room = None;
-            self.core().reserve_watch(&mut room, path, path).map(|_| room)
-        });
-        let (session, _rooms) = (self.clone(), rooms.collect::<Result<_>>()?);
-        Ok(Looks { session, _rooms, id: SessionId(0), events: Vec::new(), next: None })
+        self.looks_with(paths.into_iter().map(str::len))
+    }
+
+    /// Begins looks with a watch on a node that is made by this crate, at this path.
+    pub(crate) fn looks_at_child_of(&self, path: &str) -> Result<Looks> {
+        self.looks_with([longest_child(path)].into_iter())
+    }
+
+    fn looks_with(&self, bytes: impl Iterator<Item = usize>) -> Result<Looks> {
+        let (session, _room) = (self.clone(), self.core().reserve_watches(bytes)?);
+        Ok(Looks { session, _room, id: SessionId(0), events: Vec::new(), next: None })
     }
 }
 
@@ -105,7 +110,7 @@ impl Looks {
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future the next look is due at once.
+    /// After dropping the future the next look is due as soon as it may begin.
     ///
     /// # Errors
     ///
@@ -115,23 +120,33 @@ impl Looks {
         T: Send,
         R: Future<Output = Result<(T, Vec<OneshotWatcher>), ZkError>> + Send,
     {
+        let look = &look;
+        let looked = self.attempt(|zk| async move {
+            Ok(match zk.retry("user", || look(zk.client())).await? {
+                Ok((seen, watches)) => (Ok(seen), watches),
+                Err(error) => (Err(error), Vec::new()),
+            })
+        });
+        looked.await
+    }
+
+    /// As [`look`](Self::look), with several requests that are tried again one by one.
+    pub(crate) async fn attempt<T, W, R>(&mut self, make: impl Fn(Zk) -> R + Send + Sync) -> Result<T>
+    where
+        W: IntoIterator<Item = OneshotWatcher>,
+        R: Future<Output = Result<(T, W), Interrupt>> + Send,
+    {
         let began = Instant::now();
-        (self.events, self.next) = (Vec::new(), None);
-        let id = AtomicI64::new(0);
-        let looked = self.session.request(Some(Duration::MAX), |client| {
-            id.store(client.session_id().0, Ordering::Relaxed);
-            look(client)
-        });
-        let looked = looked.await?;
-        // Also of a look that was refused, or the next one would be due at once.
-        self.id = SessionId(id.into_inner());
-        let looked = looked.map(|(seen, watches)| {
-            self.events = watches.into_iter().map(|watch| fired(watch).boxed()).collect();
-            seen
-        });
-        let slow = if looked.is_ok() { Duration::from_micros(fallback_interval(nonce())) } else { PAUSE };
+        (self.events, self.next) = (Vec::new(), Some((began + TURN, began + TURN)));
+        let make = &make;
+        let looked = self.session.attempt(|zk| async move { Ok((zk.id(), make(zk).await?)) });
+        let (id, (seen, watches)) = looked.await?;
+        self.id = id;
+        let fired = |watch| fired(watch, Arc::clone(self.session.core())).boxed().shared();
+        self.events = watches.into_iter().map(fired).collect();
+        let slow = if self.events.is_empty() { PAUSE } else { Duration::from_micros(fallback_interval(nonce())) };
         self.next = Some((began + TURN, began + slow));
-        Ok(looked)
+        Ok(seen)
     }
 
     /// Makes the next look due at this time at the latest, also without an event.
@@ -139,6 +154,16 @@ impl Looks {
         if let Some((_, slow)) = &mut self.next {
             *slow = time.min(*slow);
         }
+    }
+
+    /// Returns whether a watch of the last look would report a change as soon as the servers send it: it was set in the present session,
+    /// which is connected, and has not fired.
+    pub(crate) fn stands(&self) -> bool {
+        let has_fired = |event: &Shared<_>| event.clone().now_or_never().is_some();
+        self.session.id() == self.id
+            && self.session.state().is_connected()
+            && !self.events.is_empty()
+            && !self.events.iter().any(has_fired)
     }
 
     /// Returns the ZooKeeper session that has answered the last look. Before the first look it is 0.

@@ -12,13 +12,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat, WatchedEvent};
+use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
 
-use crate::driver::{Core, State, is_refusal, nonce, runtime_is_gone};
+use crate::driver::{Core, State, is_refusal, runtime_is_gone};
 use crate::error::{Error, Result, Unanswered, ZkError};
-use crate::machine::{Life, fallback_interval};
+use crate::machine::Life;
 use crate::session::Session;
-use crate::session::times::Times;
 use crate::telemetry;
 
 /// How often in a row a request may be throttled before its caller gets the error.
@@ -37,15 +36,10 @@ pub(crate) enum Interrupt {
     Failed(#[from] Error),
 }
 
-/// Waits for the event of a watch. Returns `None` if the runtime of the session is dropped meanwhile: the client's watcher
-/// then panics.
-pub(crate) async fn event(watch: OneshotWatcher) -> Option<WatchedEvent> {
-    AssertUnwindSafe(watch.changed()).catch_unwind().await.ok()
-}
-
-/// Waits until a watch has fired. Without the runtime of its session, this waits forever; the session is over then.
-pub(crate) async fn fired(watch: OneshotWatcher) {
-    if event(watch).await.is_none() {
+/// Waits until a watch has fired. The client's watcher panics if the runtime of the session is dropped meanwhile; the session is over then.
+pub(super) async fn fired(watch: OneshotWatcher, core: Arc<Core>) {
+    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+        core.found_runtime_gone();
         pending().await
     }
 }
@@ -103,15 +97,12 @@ impl Zk {
         self.client.delete(path, Some(version)).await
     }
 
-    pub(crate) fn id(&self) -> SessionId {
-        self.client.session_id()
+    pub(crate) fn client(&self) -> Client {
+        Client::clone(&self.client)
     }
 
-    /// Sleeps until the next listing that no event triggers. That is *T*/3, or 20 to 30 s if a watch is set, because its
-    /// event may be lost.
-    pub(crate) async fn retry_listing(&self, is_watched: bool) {
-        let slow = Duration::from_micros(fallback_interval(nonce()));
-        sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).listing_interval() }).await;
+    pub(crate) fn id(&self) -> SessionId {
+        self.client.session_id()
     }
 
     /// Returns whether requests can be sent. Fails if the session is over, or being closed.
@@ -261,8 +252,7 @@ impl Session {
         R: Future<Output = Result<T, zookeeper_client::Error>> + Send,
     {
         let request = &request;
-        let answered =
-            self.attempt(|zk| async move { zk.retry("user", || request(Client::clone(&zk.client))).await });
+        let answered = self.attempt(|zk| async move { zk.retry("user", || request(zk.client())).await });
         self.within(limit, answered).await
     }
 

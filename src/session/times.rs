@@ -11,11 +11,6 @@ impl Times {
         Self(session_timeout)
     }
 
-    /// The interval of listings where no watch is set.
-    pub(crate) fn listing_interval(self) -> Duration {
-        self.0 / 3
-    }
-
     /// How long a host may be silent, while the client connects and afterwards, before the client tries the next one. The client's
     /// own value, 0.4 *T*, is longer than a hold is trusted for: one host that accepts connections and never answers would cost
     /// holds. A shorter one would refuse servers whose answers are up to *T*/6 late.

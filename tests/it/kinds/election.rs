@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::next_look;
@@ -438,30 +438,24 @@ async fn observer_sees_every_leader_across_the_end_of_its_session() {
 }
 
 #[tokio::test]
-async fn observer_is_a_stream_that_knows_when_it_is_stale() {
+async fn observer_knows_when_it_is_stale() {
     let world = World::new().await;
     let standing = candidate(&world, "here").await;
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert!(observer.is_stale(), "it has not looked yet");
-    let seen = soon("nobody", observer.next()).await;
-    assert_eq!((seen, observer.is_stale()), (Some(Ok(None)), false));
+    assert_eq!((changed(&mut observer).await, observer.is_stale()), (None, false));
     let term = standing.campaign().await.expect("leads");
-    let seen = soon("the leader", observer.next()).await.expect("goes on").expect("observed");
-    assert_eq!(text(&seen), Some("here"));
+    assert_eq!(text(&changed(&mut observer).await), Some("here"));
     world.proxy.refuse();
     until("it is stale", || observer.is_stale()).await;
     world.proxy.heal();
     until("it is connected", || !observer.is_stale()).await;
     term.resign().await.expect("resigned");
     until("there is news", || observer.is_stale()).await;
-    assert_eq!(soon("nobody", observer.next()).await, Some(Ok(None)));
+    assert_eq!((changed(&mut observer).await, observer.is_stale()), (None, false));
+    // A wait that is given up does not end the watch.
+    assert!(observer.changed().now_or_never().is_none());
     assert!(!observer.is_stale());
-    // A look that is given up does not end the watch.
-    assert!(observer.next().now_or_never().is_none());
-    until("it has looked", || !observer.is_stale()).await;
-    world.session.close().await.expect("closed");
-    assert_eq!(soon("the end", observer.next()).await, Some(Err(Error::Closed)));
-    assert_eq!(observer.next().await, None);
 }
 
 #[cfg(feature = "scenes")]
@@ -659,20 +653,12 @@ async fn observer_keeps_one_watch_and_leaves_none_behind() {
         // A watch of children is not counted.
         let one = usize::from(op != Op::GetChildren2);
         wait_watches(&world, one).await;
+        world.proxy.reset();
         for _ in 0..2 {
-            world.proxy.reset();
-            let mut waits = pin!(observer.changed());
-            let watching = |request: &Request| request.op == op && request.watch && request.answer.is_some();
-            tokio::select! {
-                seen = &mut waits => panic!("nothing changed: {seen:?}"),
-                _ = soon("the watch", world.proxy.wait_for(watching)) => {}
-            }
-            // It has the answer now.
-            for _ in 0..50 {
-                assert!(futures_util::poll!(&mut waits).is_pending());
-                tokio::task::yield_now().await;
-            }
+            // The watch of the last look still stands.
+            assert!(tokio::time::timeout(BRIEF / 50, observer.changed()).await.is_err(), "nothing changed");
             wait_watches(&world, one).await;
+            assert!(!world.ops().iter().any(|sent| [Op::Exists, Op::GetData, Op::GetChildren2].contains(sent)));
         }
         assert!(!observer.is_stale());
     }
@@ -807,21 +793,15 @@ async fn observer_that_was_asked_whether_it_is_stale_still_sees_the_event() {
     let world = World::new().await;
     let leader = candidate(&world, "0").await.campaign().await.expect("leads");
     let mut observer = election(&world.session, &world.path, "observer").observe();
-    assert!(soon("a leader", observer.next()).await.is_some());
-    let looks = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 2;
-    tokio::select! {
-        item = observer.next() => panic!("{item:?}"),
-        () = soon("the look of the next item", world.proxy.wait_until(looks)) => {}
-    }
+    assert!(changed(&mut observer).await.is_some());
     for _ in 0..20 {
         next_look().await;
-        assert!(observer.next().now_or_never().is_none());
+        assert!(observer.changed().now_or_never().is_none());
     }
     leader.resign().await.expect("resigned");
     until("an event", || observer.is_stale()).await;
     let asked = Instant::now();
-    let next = soon("the change", observer.next()).await;
-    assert!(matches!(next, Some(Ok(None))), "{next:?}");
+    assert_eq!(changed(&mut observer).await, None);
     // Its turn comes, it lists, and then it reads whether the path is there.
     assert!(
         asked.elapsed() <= at_most(Duration::from_millis(200) + 2 * ROUND_TRIP),
