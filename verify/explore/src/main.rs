@@ -27,7 +27,7 @@ usage: explore cases [quick | WORD] [show]     explores the cases whose names co
        explore shrink SEED [compare]           shows one that breaks with as few steps as it takes, and draws it";
 
 /// How many of the cases are explored in seconds.
-const QUICK: usize = 16;
+const QUICK: usize = 17;
 /// A case that takes longer is reported as unfinished, which is a failure.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -73,6 +73,7 @@ fn cases() -> Vec<Case> {
         ),
         case("1 session, 2 tasks, 1 close, 1 cut", &[two()], Budget { closes: 1, cuts: 1, ..none }),
         case("2 sessions, 2 closes", &[one(1), one(1)], Budget { closes: 2, ..none }),
+        case("2 sessions of one name, one locks twice", &[one(2), one(1)], Budget { is_named: true, ..none }),
         case("3 sessions, 1 by hand, 1 drop", &[one(1), one(1), one(1)], Budget { hand: 1, drops: 1, ..none }),
         case(
             "1 session, 2 tasks, 1 cut, 1 by hand, 1 drop",
@@ -102,6 +103,11 @@ fn cases() -> Vec<Case> {
             Budget { expiries: 1, ..none },
         ),
         case("semaphore of 2, 3 sessions", &[permit(1, 2), permit(1, 2), permit(1, 2)], none),
+        case(
+            "2 sessions of one name, 1 expiry",
+            &[one(1), one(1)],
+            Budget { is_named: true, expiries: 1, ..none },
+        ),
         case("2 sessions, 1 expiry, 1 by hand", &[one(1), one(1)], Budget { expiries: 1, hand: 1, ..none }),
     ]
 }

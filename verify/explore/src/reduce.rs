@@ -63,7 +63,7 @@ impl<T: Doubt> World<T> {
     fn renumber(&mut self) {
         let mut sessions = BTreeMap::new();
         for (c, client) in self.clients.iter().enumerate() {
-            sessions.insert(client.session, c as u64 + 1);
+            sessions.insert(client.session, self.budget.session(c as u64 + 1));
             client.foreign_session.map(|foreign_session| sessions.insert(foreign_session, 1_001 + c as u64));
         }
         let mut attempts: BTreeMap<(u128, u128), BTreeSet<u128>> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl<T: Doubt> World<T> {
         });
         self.each_session(&mut |session| owners.push(*session));
         for owner in owners {
-            let next = 101 + sessions.len() as u64;
+            let next = self.budget.session(101 + sessions.len() as u64);
             sessions.entry(owner).or_insert(next);
         }
         self.each_session(&mut |session| *session = sessions[session]);

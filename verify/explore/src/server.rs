@@ -82,7 +82,11 @@ impl Log {
                 Outcome::Created { names: names.into(), czxid: i64::from(self.end), owner: Some(owner), counted }
             }
             Ask::Delete { nodes, .. } if self.all_stand(nodes) => {
-                self.delete(|node| nodes.contains(&(node.path, node.name)), By::Owner);
+                // Another session of the same unique name deletes as a hand does.
+                let is_own =
+                    |(path, name): &(Path, Name)| self.find(*path, *name).is_some_and(|node| node.owner == owner);
+                let by = if nodes.iter().all(is_own) { By::Owner } else { By::Hand };
+                self.delete(|node| nodes.contains(&(node.path, node.name)), by);
                 Outcome::Done
             }
             Ask::Replace { path, name, guid, .. } => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::client::{Client, Flight, Mail, User, watch_of};
 use crate::machine::{
     Acquisition, Action, Admission, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Life, Loss,
-    Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Timer, Trust, Untracked, Watch, caller_of,
+    Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Timer, Trust, Untracked, Watch, caller_of, named_nonce,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::shadow::Served;
@@ -61,6 +61,15 @@ pub(crate) struct Budget {
     pub(crate) limits: u16,
     /// Clients that stand still.
     pub(crate) stalls: u16,
+    /// Whether all sessions have one unique name.
+    pub(crate) is_named: bool,
+}
+
+impl Budget {
+    /// The session with this number, which is also its nonce.
+    pub(crate) fn session(&self, number: u64) -> u64 {
+        if self.is_named { named_nonce(0, number) } else { number }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -143,8 +152,9 @@ impl<T: Doubt> World<T> {
         timeout: u64,
         trust: impl Fn() -> T,
     ) -> Self {
-        let client =
-            |(index, users): (usize, &Vec<User>)| Client::new(index as u64 + 1, timeout, trust(), users.clone());
+        let client = |(index, users): (usize, &Vec<User>)| {
+            Client::new(budget.session(index as u64 + 1), timeout, trust(), users.clone())
+        };
         Self {
             log: Log::default(),
             clients: users.iter().enumerate().map(client).collect(),
@@ -526,6 +536,8 @@ impl<T: Doubt> World<T> {
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
                 Action::Replace => is_replaced = true,
+                // It closes the session.
+                Action::Yield if self.budget.is_named => client.is_closed = true,
                 Action::Yield => self.broken = Some("yields a name that no other process has"),
                 Action::End { is_clean } => ended = Some(is_clean),
                 Action::Wake(_) | Action::Placed(_) | Action::Forget => {}
@@ -563,7 +575,9 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         let count = &mut client.users[u].count;
         *count += 1;
-        Op::try_from(u).expect("they are few") * 64 + Op::from(*count)
+        // Those of two lives of a process differ.
+        let life = if self.budget.is_named { Op::try_from(c).expect("they are few") * 1_024 } else { 0 };
+        life + Op::try_from(u).expect("they are few") * 64 + Op::from(*count)
     }
 
     fn commit(&mut self, c: usize) {
