@@ -1,5 +1,5 @@
-//! Runs the machine on the client. Each call locks the machine and polls its own answers. One task runs the timers, follows
-//! the connection, polls answers without a caller, and renews the session.
+//! Runs the machine on the client. Each call locks the machine and sends requests. One task reads all answers and events, runs
+//! the timers, follows the connection, and renews the session.
 //!
 //! | | |
 //! |---|---|
@@ -32,13 +32,13 @@ mod task;
 mod wire;
 
 pub(crate) use self::budget::Reservation;
-pub(crate) use self::call::{Acquire, Failed, Granted, abandon, release};
+pub(crate) use self::call::{Acquire, Failed, Granted, abandon, poll_released};
 pub(crate) use self::core::Core;
 pub(crate) use self::draft::{Draft, Permits};
 pub(crate) use self::entry::HoldListener;
 pub(crate) use self::names::longest_child;
 pub(crate) use self::progress::Progress;
-pub(crate) use self::state::{Closing, Reader, State, nonce};
+pub(crate) use self::state::{Closing, State, nonce};
 pub(crate) use self::task::drive;
 pub(crate) use self::wire::{MAX_REQUEST_BYTES, is_refusal, runtime_is_gone};
 

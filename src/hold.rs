@@ -10,14 +10,15 @@ mod core;
 mod monitor;
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use tracing::{Instrument, Span};
 use zookeeper_client::{CheckWriter, Client};
 
-use crate::driver::{self, Granted};
+use crate::driver::{self, Failed, Granted};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::HoldCore;
@@ -51,6 +52,8 @@ pub struct Hold {
     client: OnceLock<Option<Arc<Client>>>,
     /// A live guard keeps its session alive.
     session: Session,
+    /// The release has ended, and the driver has forgotten the acquisition.
+    is_forgotten: bool,
 }
 
 impl Hold {
@@ -81,7 +84,7 @@ impl Hold {
         }
         tracing::debug!(node, %token, by = ?granted_by, "held");
         let core = HoldCore::new(session.core(), op, path, token, acquisition);
-        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone() })
+        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone(), is_forgotten: false })
     }
 
     /// Returns the token of this hold. It is larger than the token of every earlier conflicting hold.
@@ -346,20 +349,27 @@ impl Hold {
     }
 
     /// Deletes the nodes, and waits until the delete is certain or trust has ended.
-    pub(crate) async fn release(self) -> Result<()> {
-        if let Some(loss) = self.state().loss() {
-            return Err(loss.into());
-        }
-        if self.core.note_end(HoldState::Released) {
-            self.core.seen.ended(None);
-        }
-        // From here on the nodes are deleted, even if this future is dropped.
-        driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
-            match (failed.end, failed.refusal) {
-                (End::Lost(loss), _) => loss.into(),
-                (_, Some(refusal)) => refusal,
-                (_, None) => Loss::Expired.into(),
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let mut has_begun = false;
+        let released = poll_fn(|cx| {
+            if std::mem::replace(&mut has_begun, true) {
+                return driver::poll_released(self.session.core(), self.core.op, cx).map_err(Ok);
             }
+            // From here on the nodes are deleted, even if this future is dropped.
+            if let Some(loss) = self.core.begin_release(cx.waker().clone()).loss() {
+                return Poll::Ready(Err(Err(loss)));
+            }
+            if self.core.note_end(HoldState::Released) {
+                self.core.seen.ended(None);
+            }
+            Poll::Pending
+        });
+        let released = released.await;
+        self.is_forgotten = !matches!(released, Err(Err(_)));
+        released.map_err(|failed| match failed {
+            Err(loss) | Ok(Failed { end: End::Lost(loss), .. }) => loss.into(),
+            Ok(Failed { refusal: Some(refusal), .. }) => refusal,
+            Ok(_) => Loss::Expired.into(),
         })
     }
 
@@ -383,6 +393,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        if self.is_forgotten {
+            return;
+        }
         // It may be lost and nobody has noticed yet, as after a pause. Then its monitors must not see a release.
         let is_released = !self.core.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);

@@ -1,6 +1,5 @@
-//! An acquisition and a release, as futures that read their own answers.
+//! An acquisition and a release, as futures. Their polls send requests; the session's task reads the answers.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +8,7 @@ use crate::clock::{micros, now};
 use crate::driver::core::Core;
 use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
-use crate::driver::state::{Reader, State};
+use crate::driver::state::State;
 use crate::error::Error;
 use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 
@@ -82,7 +81,7 @@ pub(crate) struct Granted {
 impl Future for Acquire {
     type Output = Result<Granted, Failed>;
 
-    /// Reads all answers and events. Does not return a hold that has ended before this poll.
+    /// Does not return a hold that has ended before this poll.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
@@ -90,19 +89,14 @@ impl Future for Acquire {
         let waker = cx.waker().clone();
         let mut state = core.lock_current();
         let op = match this.op {
-            Some(op) => {
-                state.await_op(op, waker);
-                op
-            }
+            Some(op) => op,
             None => {
                 let op = core.begin(&mut state, &this.draft, this.progress.clone()).map_err(Failed::refused)?;
                 this.op = Some(op);
-                state.await_op(op, waker);
                 this.begin(&mut state, op);
                 op
             }
         };
-        state = core.read(state, op, Reader::Caller);
         core.end_hold(&mut state, op, now());
         let Some(acquisition) = state.machine.op(op) else {
             this.op = None;
@@ -113,7 +107,7 @@ impl Future for Acquire {
             Phase::Held => {
                 let (czxid, granted_by) = (acquisition.czxid.0, acquisition.granted_by.0);
                 this.op = None;
-                state.leave_to_driver(op);
+                state.leave(op);
                 Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, granted_by }))
             }
             Phase::Over(end) => {
@@ -122,7 +116,10 @@ impl Future for Acquire {
                 give_up(&core, &mut state, op);
                 Poll::Ready(Err(failed))
             }
-            _ => Poll::Pending,
+            _ => {
+                state.await_op(op, waker);
+                Poll::Pending
+            }
         }
     }
 }
@@ -150,26 +147,22 @@ pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
 
 fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     core.handle(state, Event::Abandon(op));
-    state.leave_to_driver(op);
+    state.leave(op);
 }
 
-/// Releases a hold, and waits until its nodes are certainly gone. Dropping the future leaves the release to the session.
-pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
-    let mut has_begun = false;
-    poll_fn(|cx| {
-        let waker = cx.waker().clone();
-        let mut state = core.lock_current();
-        state.await_op(op, waker);
-        if !std::mem::replace(&mut has_begun, true) {
-            core.handle(&mut state, Event::Release(op));
+/// Polls a release, whose nodes are certainly gone at its end, and then forgets the acquisition.
+pub(crate) fn poll_released(core: &Arc<Core>, op: Op, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
+    let waker = cx.waker().clone();
+    let mut state = core.lock_current();
+    let end = match state.machine.op(op).map(|acquisition| acquisition.phase) {
+        Some(Phase::Over(end)) => end,
+        Some(_) => {
+            state.await_op(op, waker);
+            return Poll::Pending;
         }
-        state = core.read(state, op, Reader::Caller);
-        match state.machine.op(op).map(|acquisition| acquisition.phase) {
-            Some(Phase::Over(End::Released)) => Poll::Ready(Ok(())),
-            Some(Phase::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),
-            Some(_) => Poll::Pending,
-            None => Poll::Ready(Err(Failed::of(End::Lost(Loss::Expired)))),
-        }
-    })
-    .await
+        None => End::Lost(Loss::Expired),
+    };
+    let failed = (end != End::Released).then(|| failed(&mut state, op, end));
+    give_up(core, &mut state, op);
+    Poll::Ready(failed.map_or(Ok(()), Err))
 }

@@ -163,14 +163,13 @@ impl Core {
     }
 
     /// Handles an event. The caller must have handled connection changes already, under this same lock.
-    pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
+    pub(crate) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
         let (life, was_up, at) = (state.machine.life(), state.machine.is_connected(), now());
         state.note(|| at, &event);
         state.machine.handle(at, event);
         state.count_connected(was_up);
         if life != state.machine.life() {
             (state.deferred.wakes_driver, state.deferred.notifies_changes) = (true, true);
-            state.share_if_ending();
         }
         self.act(state);
     }
@@ -306,36 +305,28 @@ impl Core {
         // Trust counts from the sending of a request, so the clock is read before the request is sent.
         let sent = now();
         // The first poll sends the request. No server can have answered yet, but sending may have failed.
-        let waker = entry.waker();
-        let answered = answer.poll_unpin(&mut Context::from_waker(&waker));
+        let answered = answer.poll_unpin(&mut Context::from_waker(&entry.waker));
         let has_failed = answered.is_ready();
         if let Poll::Ready(answered) = answered {
             answer = std::future::ready(answered).boxed();
         }
         let (epoch, generation) = (state.epoch, state.generation);
-        entry.flights.push_back(Flight {
-            ask,
-            sent,
-            epoch,
-            generation,
-            answer: Some(answer),
-            is_missed: false,
-            reservation,
-        });
+        entry.flights.push_back(Flight { ask, sent, epoch, generation, answer: Some(answer), reservation });
         if has_failed {
-            state.wake(op);
+            state.deferred.unread.push(op);
         }
     }
 
-    /// Fires the timers that are due. Returns when the task has to wake next: at the next deadline or the next beat.
-    pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
-        let mut state = self.lock_current();
-        if state.machine.next_deadline().is_some_and(|due| due <= now()) {
-            self.decide(&mut state, Event::Timeout);
+    /// Fires the timers that are due, and notes when the task has to wake next: at the next deadline or the next beat.
+    pub(super) fn fire_timers(self: &Arc<Self>, state: &mut State) {
+        let at = now();
+        if state.machine.next_deadline().is_some_and(|due| due <= at) {
+            self.decide(state, Event::Timeout);
         }
-        let beat = now().plus(state.beat());
+        // A beat that is to come is kept, so the task's timer is not set anew at each wake-up.
+        let beat = at.plus(state.beat());
+        let beat = if state.wakes_at > at { beat.min(state.wakes_at) } else { beat };
         state.wakes_at = state.machine.next_deadline().map_or(beat, |due| due.min(beat));
-        state.wakes_at
     }
 
     /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: also deletes the orphans.

@@ -2,20 +2,22 @@
 //! released.
 
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
-use crate::driver::entry::{Entry, HoldListener, OpWaker, Ready};
+use crate::driver::entry::{Entry, HoldListener, Ready};
 use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::machine::{HoldState, Loss, Op};
 
 #[derive(Default)]
 pub(super) struct Deferred {
-    pub(super) wakers: Vec<Arc<OpWaker>>,
-    pub(super) ready: Vec<Op>,
+    /// The callers to wake.
+    pub(super) wakers: Vec<Waker>,
+    /// The acquisitions for which the task has to look for an answer or an event.
+    pub(super) unread: Vec<Op>,
     pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
@@ -28,29 +30,11 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
-    /// Whether no deferred work may run the user's code. Waking the driver does not count.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self {
-            wakers,
-            ready: _,
-            placed,
-            changed,
-            seen,
-            dropped,
-            listeners,
-            callers,
-            wakes_driver: _,
-            notifies_changes,
-        } = self;
-        let is_quiet = wakers.is_empty() && placed.is_empty() && changed.is_empty() && seen.is_empty();
-        is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !notifies_changes
-    }
-
     /// Does the deferred work. The lock must have been released.
     pub(super) fn run(self, session: u64, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
         let Self {
             wakers,
-            ready: unread,
+            unread,
             placed,
             changed,
             seen,
@@ -74,7 +58,7 @@ impl Deferred {
         }
         changed.iter().for_each(|(listener, state)| listener.changed(*state, are_many));
         seen.iter().for_each(|(listener, data)| listener.saw(data));
-        wakers.into_iter().for_each(Wake::wake);
+        wakers.into_iter().for_each(Waker::wake);
         if wakes_driver {
             ready.driver.notify_one();
         }

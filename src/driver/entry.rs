@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -37,7 +36,8 @@ pub(crate) trait HoldListener: Send + Sync {
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions that the driver has to poll. The list has its own lock, because the client may wake us under any lock.
+/// The acquisitions that the task has to read, in the order in which something has come for them. The list has its own lock,
+/// because the client may wake us under any lock.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
@@ -58,8 +58,9 @@ impl Ready {
         self.driver.notify_one();
     }
 
-    pub(super) fn take(&self) -> Vec<Op> {
-        std::mem::take(&mut *locked(&self.ops))
+    /// Moves all to the end of `unread`.
+    pub(super) fn drain_to(&self, unread: &mut VecDeque<Op>) {
+        unread.extend(locked(&self.ops).drain(..));
     }
 }
 
@@ -69,11 +70,8 @@ pub(super) struct Flight {
     pub(super) sent: Moment,
     pub(super) epoch: u64,
     pub(super) generation: u64,
-    /// `None` while a reader polls the answer without the lock.
+    /// `None` while a listing is decoded without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader looked for the answer while it was polled, and is woken afterwards. A caller that has read the answer
-    /// wakes nobody, because it goes on reading.
-    pub(super) is_missed: bool,
     /// The reservation for the watch that the request sets, unless [`Entry::watch_reservation`] has it.
     pub(super) reservation: Option<Reservation>,
 }
@@ -101,7 +99,10 @@ pub(super) struct Entry {
     pub(super) flights: VecDeque<Flight>,
     pub(super) watches: Vec<Watching>,
     pub(super) draft: Arc<Draft>,
-    pub(super) waker: Arc<OpWaker>,
+    /// Puts it on the task's list.
+    pub(super) waker: Waker,
+    /// The waker of its caller, while the caller waits.
+    pub(super) caller: Option<Waker>,
     pub(super) progress: Option<Arc<Progress>>,
     pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// The error with which it was refused.
@@ -118,67 +119,30 @@ pub(super) struct Entry {
     pub(super) is_unwatched: bool,
 }
 
-/// Wakes whoever reads the answers of an acquisition: its caller, the driver, or both.
-pub(super) struct OpWaker {
+/// Puts an acquisition on the task's list when an answer or an event has come for it.
+struct Unread {
     op: Op,
     ready: Arc<Ready>,
-    caller: Mutex<Option<Waker>>,
-    /// The caller alone reads, so the driver is not woken. If the caller's waker is gone, it has been woken already.
-    caller_reads_alone: AtomicBool,
 }
 
-impl OpWaker {
-    /// Sets the caller's waker. If the caller `reads_alone`, the driver is not woken from now on. Returns the previous waker,
-    /// which must be dropped after unlock.
-    pub(super) fn await_by(&self, caller: Waker, reads_alone: bool) -> Option<Waker> {
-        let before = locked(&self.caller).replace(caller);
-        self.caller_reads_alone.store(reads_alone, Ordering::Release);
-        before
-    }
-
-    /// From now on, wakes the driver as well as the caller.
-    pub(super) fn share(&self) {
-        self.caller_reads_alone.store(false, Ordering::Release);
-    }
-
-    /// From now on, wakes the driver. Returns the caller's last waker.
-    pub(super) fn leave(&self) -> Option<Waker> {
-        self.share();
-        self.take()
-    }
-
-    fn take(&self) -> Option<Waker> {
-        locked(&self.caller).take()
-    }
-}
-
-impl Wake for OpWaker {
+impl Wake for Unread {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let caller = self.take();
-        if !self.caller_reads_alone.load(Ordering::Acquire) {
-            self.ready.extend([self.op]);
-        }
-        caller.into_iter().for_each(Waker::wake);
+        self.ready.extend([self.op]);
     }
 }
 
 impl Entry {
     pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Self {
-        let waker = OpWaker {
-            op,
-            ready: Arc::clone(ready),
-            caller: Mutex::default(),
-            caller_reads_alone: AtomicBool::new(false),
-        };
         Self {
             flights: VecDeque::new(),
             watches: Vec::new(),
             draft,
-            waker: Arc::new(waker),
+            waker: Arc::new(Unread { op, ready: Arc::clone(ready) }).into(),
+            caller: None,
             progress: None,
             listener: None,
             refusal: None,
@@ -190,58 +154,35 @@ impl Entry {
         }
     }
 
-    pub(super) fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.waker))
-    }
-
     /// Returns the next answer or event, except the answer to a listing. Reading answers first may save a listing: a waiter
     /// whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
-        let waker = self.waker();
-        let mut cx = Context::from_waker(&waker);
-        if !self.has_listing()
-            && let Some((flight, answered)) = self.next_answered(&mut cx)
+        let mut cx = Context::from_waker(&self.waker);
+        let answer = if self.has_listing() { None } else { self.flights.front_mut() };
+        if let Some(Poll::Ready(answered)) =
+            answer.and_then(|first| Some(first.answer.as_mut()?.poll_unpin(&mut cx)))
         {
-            return Some(Next::Answered(flight, answered));
+            return Some(Next::Answered(self.flights.pop_front()?, answered));
         }
-        self.next_fired(&mut cx).map(Next::Fired)
-    }
-
-    /// Whether the next answer is to a listing. Decoding a listing takes long, so this answer is polled without the lock.
-    pub(super) fn has_listing(&self) -> bool {
-        self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn))
-    }
-
-    /// Takes the pending answer if the first request is a listing, to poll it without the lock. Also returns when the
-    /// request was sent.
-    pub(super) fn take_listing(&mut self) -> Option<(Answer, Moment, Waker)> {
-        let has_listing = self.has_listing();
-        let first = self.flights.front_mut().filter(|_| has_listing)?;
-        first.is_missed = first.answer.is_none();
-        Some((first.answer.take()?, first.sent, self.waker()))
-    }
-
-    fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {
-        let (at, is_deleted) = self.watches.iter_mut().enumerate().find_map(|(at, watching)| {
-            match watching.fires.poll_unpin(cx) {
+        let fired = self.watches.iter_mut().enumerate().find_map(|(at, watching)| {
+            match watching.fires.poll_unpin(&mut cx) {
                 Poll::Ready(is_deleted) => Some((at, is_deleted)),
                 Poll::Pending => None,
             }
-        })?;
-        Some((self.watches.remove(at).watch, is_deleted))
+        });
+        let (at, is_deleted) = fired?;
+        Some(Next::Fired((self.watches.remove(at).watch, is_deleted)))
     }
 
-    /// Removes the first request if its answer has come, and returns both.
-    pub(super) fn answered(&mut self) -> Option<(Flight, Answered)> {
-        let waker = self.waker();
-        self.next_answered(&mut Context::from_waker(&waker))
+    fn has_listing(&self) -> bool {
+        self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn))
     }
 
-    fn next_answered(&mut self, cx: &mut Context<'_>) -> Option<(Flight, Answered)> {
-        match self.flights.front_mut()?.answer.as_mut()?.poll_unpin(cx) {
-            Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
-            Poll::Pending => None,
-        }
+    /// Takes the pending answer if the first request is a listing, to poll it without the lock: decoding it takes long.
+    pub(super) fn take_listing(&mut self) -> Option<(Answer, Waker)> {
+        let has_listing = self.has_listing();
+        let first = self.flights.front_mut().filter(|_| has_listing)?;
+        Some((first.answer.take()?, self.waker.clone()))
     }
 
     /// Bounds retries: too many throttled answers or unknown errors in a row make the request fail.

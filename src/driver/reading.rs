@@ -1,122 +1,89 @@
-//! Reads the answers to an acquisition's requests, and the events of its watches.
+//! Reads the answers to requests, and the events of watches. Only the session's task does. It hands them to the machine, which wakes
+//! the callers whose acquisitions have changed.
 //!
-//! 1. The answers of one acquisition are read in the order of its requests, so only the first is polled. The caller polls it
-//!    if there is one, and otherwise the driver. While the session is being drained or closed, both poll it.
+//! 1. Answers are read about in the order in which they came, and those of one acquisition in the order of its requests. So a
+//!    listing is read after the creates before it, whose nodes it shows.
 //! 2. A listing is decoded without the lock.
 
-use std::collections::VecDeque;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 
-use crate::clock::now;
 use crate::driver::core::{Core, StateGuard};
 use crate::driver::entry::{Entry, Flight, Next};
 use crate::driver::names;
-use crate::driver::state::{Reader, State};
-use crate::driver::wire::{Answer, Answered};
+use crate::driver::state::State;
+use crate::driver::wire::Answered;
 use crate::locked::locked;
-use crate::machine::{Ask, Event, Moment, Op, Outcome, Path, SESSION, caller_of, is_turn};
+use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
 
-/// The answer to a listing while it is polled without the lock. If the reader panics, the answer counts as lost.
-struct Taken<'a> {
-    core: &'a Arc<Core>,
-    op: Op,
-    generation: u64,
-    sent: Moment,
-    answer: Option<Answer>,
-}
-
-impl Taken<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
-        self.answer.as_mut().map_or(Poll::Pending, |answer| answer.poll_unpin(cx))
-    }
-
-    /// Returns the requests of the acquisition, if the listing is still the first of them.
-    fn flights<'s>(&self, state: &'s mut State) -> Option<&'s mut VecDeque<Flight>> {
-        let is_present = state.generation == self.generation;
-        let flights = &mut state.entries.get_mut(&self.op).filter(|_| is_present)?.flights;
-        flights.front().filter(|first| first.answer.is_none() && first.sent == self.sent)?;
-        Some(flights)
-    }
-
-    /// Leaves the answer to the next reader.
-    fn put_back(&self, state: &mut State, answer: Answer) {
-        let Some(listing) = self.flights(state).and_then(VecDeque::front_mut) else { return };
-        listing.answer = Some(answer);
-        if listing.is_missed {
-            state.wake(self.op);
-        }
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        if self.answer.take().is_some() {
-            let mut state = self.core.lock();
-            self.put_back(&mut state, std::future::ready(Outcome::Unknown.into()).boxed());
-            state.wake(self.op);
-        }
-    }
-}
+/// After so many answers and events the lock is released once: other threads wait for it, and callers to be woken.
+const MOST_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Reads all answers and events that have come for an acquisition. Releases the lock while it decodes a listing.
-    pub(crate) fn read<'a>(
-        self: &'a Arc<Self>,
-        mut state: StateGuard<'a>,
-        op: Op,
-        reader: Reader,
-    ) -> StateGuard<'a> {
+    /// Reads the answers and events that have come. What comes meanwhile wakes the task again, so that timers are fired in
+    /// between.
+    pub(super) fn read<'a>(self: &'a Arc<Self>, mut state: StateGuard<'a>) -> StateGuard<'a> {
+        // A buffer that is kept, because this runs for each answer.
+        let (mut unread, mut read) = (std::mem::take(&mut state.unread), 0);
+        self.ready.drain_to(&mut unread);
         loop {
-            self.read_ready(&mut state, op, reader);
-            if !state.deferred.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
-                // Deferred work, such as waking callers, runs the user's code, which may block. So it is done before the
-                // listing is taken: other readers wait while a listing is taken.
+            read += 1;
+            if read % MOST_AT_ONCE == 0 {
                 drop(state);
                 state = self.lock_current();
             }
-            let generation = state.generation;
-            let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);
-            let Some((answer, sent, waker)) = taken else { return state };
-            let mut listing = Taken { core: self, op, generation, sent, answer: Some(answer) };
-            drop(state);
-            let polled = listing.poll(&mut Context::from_waker(&waker));
-            state = self.lock_current();
-            let answer = listing.answer.take();
-            let Poll::Ready(answered) = polled else {
-                answer.into_iter().for_each(|answer| listing.put_back(&mut state, answer));
+            unread.extend(state.deferred.unread.drain(..));
+            let Some(op) = unread.pop_front() else {
+                state.unread = unread;
                 return state;
             };
-            let Some(flight) = listing.flights(&mut state).and_then(VecDeque::pop_front) else { return state };
-            let (before, is_missed) = (state.read_by(op, reader), flight.is_missed);
-            self.answered(&mut state, flight, answered);
-            if is_missed {
-                state.wake(op);
+            match state.entries.get_mut(&op).and_then(Entry::next) {
+                Some(Next::Fired((watch, is_deleted))) => {
+                    let generation = state.generation;
+                    self.connection(&mut state);
+                    // If the session has ended meanwhile, the watch has gone with it.
+                    if generation == state.generation {
+                        self.decide(&mut state, Event::Fired { watch, is_deleted });
+                    }
+                }
+                Some(Next::Answered(flight, answered)) => self.answered(&mut state, flight, answered),
+                None => {
+                    let has_read;
+                    (state, has_read) = self.read_listing(state, op);
+                    if !has_read {
+                        state.forget(op);
+                        continue;
+                    }
+                }
             }
-            state.reading = before;
+            // The answers to others that came earlier are read before the next of this one.
+            unread.push_back(op);
         }
     }
 
-    /// Reads the answers and events that are ready, except listings.
-    fn read_ready(self: &Arc<Self>, state: &mut State, op: Op, reader: Reader) {
-        let before = state.read_by(op, reader);
-        while let Some(next) = state.entries.get_mut(&op).and_then(Entry::next) {
-            match next {
-                Next::Fired((watch, is_deleted)) => {
-                    let generation = state.generation;
-                    self.connection(state);
-                    // If the session has ended meanwhile, the watch has gone with it.
-                    if generation == state.generation {
-                        self.decide(state, Event::Fired { watch, is_deleted });
-                    }
-                }
-                Next::Answered(flight, answered) => self.answered(state, flight, answered),
+    /// Reads the answer to a listing if it is the first of an acquisition's requests, and has come. Returns whether it was read.
+    fn read_listing<'a>(self: &'a Arc<Self>, mut state: StateGuard<'a>, op: Op) -> (StateGuard<'a>, bool) {
+        let generation = state.generation;
+        let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);
+        let Some((mut answer, waker)) = taken else { return (state, false) };
+        drop(state);
+        let polled = answer.poll_unpin(&mut Context::from_waker(&waker));
+        state = self.lock_current();
+        // With the end of a session its requests are dropped.
+        let is_present = state.generation == generation;
+        let Some(entry) = state.entries.get_mut(&op).filter(|_| is_present) else { return (state, false) };
+        let Poll::Ready(answered) = polled else {
+            if let Some(listing) = entry.flights.front_mut() {
+                listing.answer = Some(answer);
             }
-        }
-        state.reading = before;
+            return (state, false);
+        };
+        let Some(listing) = entry.flights.pop_front() else { return (state, false) };
+        self.answered(&mut state, listing, answered);
+        (state, true)
     }
 
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
@@ -126,7 +93,6 @@ impl Core {
         state.deferred.wakes_driver |= state.runtime_is_gone;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
-            self.read_creates(state, *path, sent);
         }
         if generation != state.generation {
             return;
@@ -193,48 +159,5 @@ impl Core {
         }
         let is_stale = epoch != state.epoch;
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
-    }
-
-    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share the listing. These
-    /// answers have come, but their callers may not have read them. Until then an acquisition does not know its node, and
-    /// the listing would give it no position. The answer to a request that was sent later must not be read before the
-    /// listing: an acquisition's answers are read in the order of its requests.
-    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
-        // An older delete of the same acquisition may come before the create, so its answer is read, too.
-        let is_create =
-            |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
-        for op in state.machine.listed_for(path) {
-            let next = |state: &mut State| {
-                let entry = state.entries.get_mut(&caller_of(op))?;
-                entry.flights.front().is_some_and(is_create).then(|| entry.answered())?
-            };
-            while let Some((flight, answered)) = next(state) {
-                self.answered(state, flight, answered);
-            }
-        }
-    }
-
-    /// Reads answers and events for the acquisitions on the driver's ready list. Returns whether there were any.
-    pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
-        let ready = self.ready.take();
-        let has_any = !ready.is_empty();
-        for op in ready {
-            self.read(self.lock_current(), op, Reader::Driver).forget(op);
-        }
-        has_any
-    }
-
-    /// Reads the answers to requests that were sent more than *T*/8 ago. Other calls may wait for a listing among them. From
-    /// then on the driver also reads for these callers, until they poll again. Returns whether there were any.
-    pub(super) fn poll_late(self: &Arc<Self>) -> bool {
-        let state = self.lock();
-        let limit = now().minus(state.machine.session_timeout() / 8);
-        let is_late = |entry: &Entry| entry.flights.front().is_some_and(|first| first.sent < limit);
-        let late = state.entries.iter().filter(|(_, entry)| is_late(entry));
-        let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
-        drop(state);
-        let has_any = !late.is_empty();
-        late.into_iter().for_each(|op| drop(self.read(self.lock_current(), op, Reader::Driver)));
-        has_any
     }
 }

@@ -1,6 +1,6 @@
 //! Owns [`State`], which the lock of a session guards: the machine, its client and requests in flight.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -41,14 +41,6 @@ pub(crate) enum Closing {
     Unconfirmed,
 }
 
-/// The reader of an acquisition's answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// The acquisition's caller, within its own poll. So the caller need not be woken.
-    Caller,
-    Driver,
-}
-
 /// The state of a session, which its lock guards.
 #[derive(Default)]
 pub(crate) struct State {
@@ -69,8 +61,8 @@ pub(crate) struct State {
     pub(super) last_seen_up: Moment,
     pub(super) entries: HashMap<Op, Entry>,
     pub(super) next: Op,
-    /// The acquisition whose caller is reading its answers now, and so is not woken.
-    pub(super) reading: Option<Op>,
+    /// The acquisitions that the task is reading. Empty otherwise.
+    pub(super) unread: VecDeque<Op>,
     /// When the session's task next wakes by itself to fire timers.
     pub(super) wakes_at: Moment,
     /// The error that calls return once no further ZooKeeper session will be made.
@@ -144,8 +136,8 @@ impl State {
         self.count_cleanup(0);
         self.generation += 1;
         let own = self.entries.remove(&SESSION);
-        for entry in std::mem::take(&mut self.entries).into_values().chain(own) {
-            self.deferred.wakers.push(Arc::clone(&entry.waker));
+        for mut entry in std::mem::take(&mut self.entries).into_values().chain(own) {
+            self.deferred.wakers.extend(entry.caller.take());
             let listener = entry.listener.as_ref().and_then(Weak::upgrade);
             self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
             self.deferred.dropped.push(entry);
@@ -153,28 +145,13 @@ impl State {
         (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
-    /// Sets the waker of an acquisition's caller, which from now on reads its answers alone. While the session is being
-    /// drained or closed, the driver goes on reading them, too.
-    pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
-        let unused = match self.entries.get(&op) {
-            Some(entry) => entry.waker.await_by(waker, !self.is_ending()),
+    /// Sets the waker of an acquisition's caller, which waits.
+    pub(crate) fn await_op(&mut self, op: Op, waker: Waker) {
+        let unused = match self.entries.get_mut(&op) {
+            Some(entry) => entry.caller.replace(waker),
             None => Some(waker),
         };
         self.deferred.callers.extend(unused);
-    }
-
-    /// If the session is being drained or closed, lets the driver, too, read the answers to every acquisition: the end of the
-    /// session waits for them, and a caller may have stopped polling.
-    pub(super) fn share_if_ending(&mut self) {
-        if self.is_ending() {
-            self.entries.values().for_each(|entry| entry.waker.share());
-            self.deferred.ready.extend(self.entries.keys());
-        }
-    }
-
-    /// Whether the session is being drained or closed.
-    fn is_ending(&self) -> bool {
-        matches!(self.machine.life(), Life::Draining | Life::Closing)
     }
 
     /// Sets the listener of a new hold. Passes on a revocation request that came before.
@@ -187,21 +164,11 @@ impl State {
         }
     }
 
-    /// Notes who reads the answers of an acquisition. Returns the previous value of `reading`.
-    pub(super) fn read_by(&mut self, op: Op, reader: Reader) -> Option<Op> {
-        std::mem::replace(&mut self.reading, (reader == Reader::Caller).then_some(op))
-    }
-
-    /// Lets the driver read the answers of an acquisition, because its caller no longer polls.
-    pub(crate) fn leave_to_driver(&mut self, op: Op) {
-        let Some(entry) = self.entries.get(&op) else { return };
-        let (caller, is_empty) = (entry.waker.leave(), entry.is_empty());
+    /// Forgets the caller of an acquisition, which no longer waits.
+    pub(super) fn leave(&mut self, op: Op) {
+        let caller = self.entries.get_mut(&op).and_then(|entry| entry.caller.take());
         self.deferred.callers.extend(caller);
-        if is_empty {
-            self.forget(op);
-        } else {
-            self.deferred.ready.push(op);
-        }
+        self.forget(op);
     }
 
     /// Takes the error with which an acquisition was refused.
@@ -284,8 +251,7 @@ impl State {
     }
 
     pub(super) fn wake(&mut self, op: Op) {
-        let entry = self.entries.get(&op).filter(|_| self.reading != Some(op));
-        self.deferred.wakers.extend(entry.map(|entry| Arc::clone(&entry.waker)));
+        self.deferred.wakers.extend(self.entries.get_mut(&op).and_then(|entry| entry.caller.take()));
     }
 
     /// Wakes the caller of an acquisition, and reports the state to its hold.
@@ -303,6 +269,8 @@ impl State {
     }
 
     pub(super) fn placed(&mut self, op: Op) {
+        // Its span notes how many are ahead.
+        self.wake(op);
         if let Some(progress) = self.entries.get(&op).and_then(|entry| entry.progress.clone()) {
             self.deferred.placed.push((progress, self.machine.ahead(op)));
         }
@@ -329,8 +297,8 @@ impl State {
             // Events of own nodes are read first: a waiter whose node is gone gets no lock by the deletion of its predecessor.
             let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
             entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
-            // The watch wakes the acquisition only after it has been polled once.
-            self.wake(op);
+            // The watch wakes the task only after it has been polled once.
+            self.deferred.unread.push(op);
         }
     }
 

@@ -1,5 +1,5 @@
-//! The one task of a session. It fires the timers, follows the connection, reads the answers that no caller polls, renews
-//! the ZooKeeper session, and ends it.
+//! The one task of a session. It reads the answers and events, fires the timers, follows the connection, renews the ZooKeeper
+//! session, and ends it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,16 +41,21 @@ impl Task {
         let core = Arc::clone(&self.core);
         let mut beats = Beats::default();
         let mut old = None;
+        let (mut timer, mut set) = (pin!(sleep(Duration::ZERO)), Moment::default());
         loop {
             if is_traced() {
                 core.report(|| tracing::trace!("session's task is woken"));
             }
-            let (life, runtime_is_gone, is_replaced, beat) = {
+            let (life, runtime_is_gone, is_replaced, has_slept, wakes_at) = {
                 let mut state = core.lock_current();
-                let beat = beats.beat(&core, &mut state);
-                (state.machine.life(), state.runtime_is_gone, state.is_replaced(), beat)
+                let has_slept = beats.beat(&core, &mut state);
+                let mut state = core.read(state);
+                core.fire_timers(&mut state);
+                // The task goes on below, whatever has changed.
+                state.deferred.wakes_driver = false;
+                (state.machine.life(), state.runtime_is_gone, state.is_replaced(), has_slept, state.wakes_at)
             };
-            if beat.has_slept {
+            if has_slept {
                 // Timers are late after a sleep, so all that wait by a timer look again now.
                 core.changes.send_replace(());
             }
@@ -75,14 +80,14 @@ impl Task {
                 }
                 Life::Open | Life::Draining | Life::Closing => {}
             }
-            // Late answers are looked for only once a beat, because there may be thousands of calls.
-            if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
-                core.report(|| tracing::trace!("session's task reads answers"));
+            // Setting a timer costs more than waking by it, so it is set only if the moment has changed.
+            if std::mem::replace(&mut set, wakes_at) != wakes_at {
+                timer.as_mut().reset(Instant::now() + Duration::from_micros(wakes_at.since(now())));
             }
-            let wakes_at = core.fire_timers();
             tokio::select! {
                 () = core.ready.driver.notified() => {}
-                () = sleep(Duration::from_micros(wakes_at.since(now()))) => {}
+                // After it has elapsed, the next moment is another.
+                () = timer.as_mut() => {}
             }
         }
     }
@@ -158,9 +163,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
         }
         tokio::select! {
             renewed = &mut renewal => break renewed,
-            () = core.ready.driver.notified() => {
-                core.poll_ready();
-            }
+            () = core.ready.driver.notified() => drop(core.read(core.lock_current())),
         }
     };
     let Some((client, created)) = renewed else { return };
@@ -204,19 +207,13 @@ async fn shut_down(core: &Core) -> Closing {
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<(Moment, Instant)>,
-    /// When `Beat::is_over` was last true.
-    over: Moment,
-}
-
-struct Beat {
-    /// The computer has slept.
-    has_slept: bool,
-    /// A whole beat has passed, so the work that is done once a beat is due.
-    is_over: bool,
+    /// When the numbers were last reported.
+    reported: Moment,
 }
 
 impl Beats {
-    fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> Beat {
+    /// Returns whether the computer has slept.
+    fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> bool {
         let (at, timers) = (now(), Instant::now());
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {
             // Timers stand still while the computer sleeps.
@@ -224,14 +221,13 @@ impl Beats {
             Some(at.since(before).saturating_sub(ran)).filter(|slept| *slept > 1_000).unwrap_or_default()
         });
         core.decide(state, Event::Beat { slept });
-        let is_over = at.since(self.over) >= state.beat();
-        if is_over {
-            self.over = at;
+        if at.since(self.reported) >= state.beat() {
+            self.reported = at;
             if state.hold_count() > 0 {
                 state.reports.trusted_for(Duration::from_micros(state.machine.trusted_until().since(at)));
             }
             state.reports.beat();
         }
-        Beat { has_slept: slept > SLEPT, is_over }
+        slept > SLEPT
     }
 }

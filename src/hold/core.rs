@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use zookeeper_client::Client;
 
 use crate::clock::now;
-use crate::driver::{self, HoldListener, Reader};
+use crate::driver::{self, HoldListener, State};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldState, REVOKE, resigned};
@@ -126,11 +127,7 @@ impl HoldCore {
 
     /// Turns the writer into a reader. Returns the new nodes.
     pub(super) async fn downgraded(&self) -> Result<Vec<String>> {
-        {
-            let mut state = self.driver.lock();
-            self.driver.handle(&mut state, Event::Downgrade(self.op));
-            state.leave_to_driver(self.op);
-        }
+        self.driver.handle(&mut self.driver.lock(), Event::Downgrade(self.op));
         let found = || {
             if let Some(loss) = self.state().loss() {
                 return Some(Err(loss.into()));
@@ -216,18 +213,31 @@ impl HoldListener for HoldCore {
 
 impl HoldCore {
     pub(super) fn state(&self) -> HoldState {
+        self.state_and(|_| {})
+    }
+
+    /// Begins the release, unless the hold has ended. `caller` waits for its end, with [`driver::poll_released`].
+    pub(super) fn begin_release(&self, caller: Waker) -> HoldState {
+        self.state_and(|state| {
+            self.driver.decide(state, Event::Release(self.op));
+            state.await_op(self.op, caller);
+        })
+    }
+
+    /// Returns the state. If the hold has not ended, calls `then` under the same lock.
+    fn state_and(&self, then: impl FnOnce(&mut State)) -> HoldState {
         if let Some(end) = *self.end.borrow() {
             return end;
         }
-        // Handles the answers and events that have already arrived.
-        let mut state = self.driver.read(self.driver.lock_current(), self.op, Reader::Driver);
+        let mut state = self.driver.lock_current();
         let at = now();
         self.driver.end_hold(&mut state, self.op, at);
         let found = state.machine.state(at, self.op).unwrap_or(HoldState::Lost(Loss::Expired));
-        drop(state);
         if !found.has_ended() {
+            then(&mut state);
             return found;
         }
+        drop(state);
         self.note_loss(found, false);
         self.driver.reports.flush();
         // Another call may have recorded an end first, with another reason.

@@ -1,7 +1,7 @@
 //! Owns [`Waiting`]: a waiter in the queue, to be awaited for the guard.
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Context, Poll};
@@ -62,7 +62,10 @@ impl<G> Waiting<G> {
         let mut place = async move { waiter.acquire_with(Some(&ahead), false).await }.boxed();
         tokio::select! {
             biased;
-            held = &mut place => place = ready(Ok(held?)).boxed(),
+            held = &mut place => {
+                let hold = held?;
+                place = async move { hold.state().loss().map_or(Ok(hold), |loss| Err(loss.into())) }.boxed();
+            }
             () = progress.waits() => {}
         }
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
@@ -91,11 +94,6 @@ impl<G> Future for Waiting<G> {
         let hold = task::ready!(waits.poll_unpin(cx));
         *place = None;
         this.progress.ahead(0);
-        // It may be held since `enqueue`.
-        let hold = hold.and_then(|hold| match hold.state().loss() {
-            Some(loss) => Err(loss.into()),
-            None => Ok(hold),
-        });
         Poll::Ready(hold.map(&*this.guard))
     }
 }

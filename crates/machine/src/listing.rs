@@ -101,12 +101,6 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Returns the acquisitions that are served by the listing of a path under way.
-    pub fn listed_for(&self, path: Path) -> BTreeSet<Op> {
-        let listing = self.paths.get(&path).and_then(|state| state.listing.as_ref());
-        listing.map(|listing| listing.ops.clone()).unwrap_or_default()
-    }
-
     /// Sends a listing, if one is wanted and none is under way.
     pub(crate) fn send_listing(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path).filter(|state| self.is_up && state.listing.is_none()) else {
