@@ -158,6 +158,39 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
     runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
 }
 
+/// The answer has come, and is read after a reconnect.
+#[test]
+fn answer_over_an_earlier_connection_grants_nothing() {
+    // The task waits for the lock.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build();
+    let test = async {
+        let server = Server::start().expect("a port");
+        let connect = async || Session::connect(&server.address()).await.expect("a session");
+        let (session, other) = (connect().await, connect().await);
+        let path = Mutex::new(&other, "/locks/report").expect("a mutex");
+        path.lock().await.expect("held").release().await.expect("released");
+        let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+        mutex.lock().await.expect("held").release().await.expect("released");
+        let (client, admin) = (session.client().expect("a client"), other.client().expect("a client"));
+        server.pause();
+        let mut call = mutex.lock().boxed();
+        assert!((&mut call).now_or_never().is_none(), "the create is sent");
+        let unread = session.core().lock();
+        server.resume();
+        client.check_stat("/").await.expect("an answer after that to the create");
+        let mut states = client.state_watcher();
+        server.disconnect(session.id().0);
+        while states.changed().await != SessionState::SyncConnected {}
+        for node in admin.list_children("/locks/report").await.expect("listed") {
+            admin.delete(&format!("/locks/report/{node}"), None).await.expect("deleted");
+        }
+        drop(unread);
+        let end = timeout(SOON, call).await.expect("in time");
+        assert!(matches!(end, Err(Error::Evicted { .. })), "{end:?}");
+    };
+    runtime.expect("a runtime").block_on(async { timeout(SOON, test).await }).expect("in time");
+}
+
 /// Connects two sessions to the same servers, with a timeout so long that no timer fires.
 async fn patient_sessions() -> [LocalSession; 2] {
     let local = Session::local().await.expect("a session");

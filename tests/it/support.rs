@@ -428,3 +428,16 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
     })
     .await
 }
+
+/// Runs `future` until this many frames have passed the proxy since it began, requests and answers, and drops it. `None` if it has not
+/// completed by then.
+pub(crate) async fn until_frame<F: Future>(proxy: &Proxy, frames: usize, future: F) -> Option<F::Output> {
+    proxy.reset();
+    let passed =
+        |all: &[Request]| all.iter().map(|one| 1 + usize::from(one.answer.is_some())).sum::<usize>() >= frames;
+    tokio::select! {
+        biased;
+        () = proxy.wait_until(passed) => None,
+        output = future => Some(output),
+    }
+}

@@ -1,4 +1,4 @@
-//! A future may be dropped at any poll. Nothing is left, and the lock stays usable.
+//! A future may be dropped after any frame to or from the servers. Nothing is left, and the lock stays usable.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
-use crate::support::{World, polled, soon};
+use crate::support::{World, polled, soon, until_frame};
 use crate::ways::{Scene, for_all_scenes};
 
 /// The call that is cancelled.
@@ -28,11 +28,11 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
     }
 }
 
-/// Drops a call on an uncontended lock after 1, 2, 3… polls, until it completes.
+/// Drops a call on an uncontended lock after 1, 2, 3… frames, until it completes.
 async fn uncontended(recipe: &Recipe, how: Call) {
     let world = World::of(recipe).await;
-    for polls in 1.. {
-        let done = soon("polls", polled(polls, call(recipe, &world, how))).await;
+    for frames in 1.. {
+        let done = soon("frames", until_frame(&world.proxy, frames, call(recipe, &world, how))).await;
         let completed = done.is_some();
         drop(done);
         // Acquires at once, and again when nothing is under way.
@@ -41,20 +41,20 @@ async fn uncontended(recipe: &Recipe, how: Call) {
         guard.release().await.expect("released");
         world.wait_empty().await;
         if completed {
-            assert!(polls > 1, "something was cancelled");
+            assert!(frames > 1, "something was cancelled");
             return;
         }
     }
 }
 
-/// Drops a call on a held lock after 1, 2, 3… polls, until no more polls come; then releases under it.
+/// Drops a call on a held lock after 1, 2, 3… frames, until no more frames come; then releases under it.
 async fn contended(recipe: &Recipe, how: Call) {
     let world = World::of(recipe).await;
     let holder = (recipe.other)(&world.other().await, &world.path);
-    for polls in 1.. {
+    for frames in 1.. {
         let guard = holder.lock().await.expect("held");
-        let mut cancelled = Box::pin(polled(polls, call(recipe, &world, how)));
-        // Once it has had all its polls, it waits for the holder.
+        let mut cancelled = Box::pin(until_frame(&world.proxy, frames, call(recipe, &world, how)));
+        // With fewer frames than that, it waits for the holder.
         let waiting = tokio::time::timeout(Duration::from_millis(300), &mut cancelled).await;
         let completed = match waiting {
             Ok(done) => done.is_some(),
@@ -128,14 +128,14 @@ macro_rules! cancel_tests {
 
 for_all_recipes!(cancel_tests);
 
-/// Drops a call that would be granted without another listing after 1, 2, 3… polls, until it completes. Others queue behind it.
+/// Drops a call that would be granted without another listing after 1, 2, 3… frames, until it completes. Others queue behind it.
 async fn fast(scene: Scene) {
     let stage = scene.stage().await;
-    for polls in 1.. {
+    for frames in 1.. {
         let ahead = stage.set().await;
-        let mut cancelled = Box::pin(polled(polls, stage.call()));
+        let mut cancelled = Box::pin(until_frame(&stage.world.proxy, frames, stage.call()));
         let mut done = match ahead {
-            None => Some(soon("polls", cancelled.as_mut()).await),
+            None => Some(soon("frames", cancelled.as_mut()).await),
             Some(_) => tokio::select! {
                 biased;
                 done = cancelled.as_mut() => Some(done),
@@ -159,23 +159,23 @@ async fn fast(scene: Scene) {
         }
         stage.end(others).await;
         if is_last {
-            assert!(polls > 1, "something was cancelled");
+            assert!(frames > 1, "something was cancelled");
             break;
         }
     }
     stage.judge();
 }
 
-/// The same, but a call that has had its polls is dropped when its turn has come, and others wait behind it.
+/// The same, but a call is dropped when its turn has come, and others wait behind it.
 async fn fast_and_late(scene: Scene) {
     let stage = scene.stage().await;
-    for polls in 1.. {
+    for frames in 1.. {
         let ahead = stage.set().await;
         let mut call = stage.call();
         let done = {
-            let mut polling = Box::pin(polled(polls, &mut call));
+            let mut polling = Box::pin(until_frame(&stage.world.proxy, frames, &mut call));
             match ahead {
-                None => Some(soon("polls", polling).await),
+                None => Some(soon("frames", polling).await),
                 Some(_) => tokio::select! {
                     biased;
                     done = polling.as_mut() => Some(done),
@@ -196,23 +196,23 @@ async fn fast_and_late(scene: Scene) {
         drop((call, done));
         stage.end(others).await;
         if is_last {
-            assert!(polls > 1, "something was cancelled");
+            assert!(frames > 1, "something was cancelled");
             break;
         }
     }
     stage.judge();
 }
 
-/// Drops the release of the predecessor after 0, 1, 2… polls, until it completes.
+/// Drops the release of the predecessor after 0, 1, 2… frames, until it completes.
 async fn fast_release(scene: Scene) {
     let stage = scene.stage().await;
-    for polls in 0.. {
+    for frames in 0.. {
         let ahead = stage.set().await;
         let released = match ahead {
             // The node before was released by the same session, and is deleted.
             None => {
                 let before = soon("the lock before", stage.call()).await;
-                polled(polls, before.end()).await
+                until_frame(&stage.world.proxy, frames, before.end()).await
             }
             Some(ahead) => {
                 let mut call = Box::pin(stage.call());
@@ -221,7 +221,7 @@ async fn fast_release(scene: Scene) {
                     _ = call.as_mut() => panic!("there is another holder"),
                     () = stage.waits() => {}
                 }
-                let released = polled(polls, ahead.end()).await;
+                let released = until_frame(&stage.world.proxy, frames, ahead.end()).await;
                 let turn = soon("its turn", call).await;
                 stage.assert_took_its_way(&turn);
                 turn.end().await;
@@ -236,7 +236,7 @@ async fn fast_release(scene: Scene) {
         let others = stage.others();
         stage.end(others).await;
         if released.is_some() {
-            assert!(polls > 0, "something was cancelled");
+            assert!(frames > 0, "something was cancelled");
             break;
         }
     }
@@ -277,14 +277,13 @@ async fn two_hundred_cancelled_acquires_leave_nothing() {
     let world = World::new().await;
     let mut most = 0;
     for round in 0..200 {
-        // Every possible number of polls, again and again.
-        let polls = 1 + round % 8;
-        let done = polled(polls, call(&MUTEX, &world, Call::Lock)).await;
-        if done.is_none() {
-            most = most.max(polls);
+        // Every possible number of frames, again and again.
+        let frames = 1 + round % 8;
+        if until_frame(&world.proxy, frames, call(&MUTEX, &world, Call::Lock)).await.is_none() {
+            most = most.max(frames);
         }
     }
-    assert!(most >= 2, "cancelled under way, at up to {most} polls");
+    assert!(most >= 2, "cancelled under way, after up to {most} frames");
     world.wait_empty().await;
     let guard = world.mutex().try_lock().await.expect("asked").expect("free");
     guard.release().await.expect("released");

@@ -18,7 +18,7 @@ use zookeeper_recipes::{DistributedLock, Error, LockGuard, MultiLock, Mutex, Opt
 
 use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS};
 use crate::support::{
-    TIMEOUT, World, children, connect, hosts, make_paths, polled, remove_path, soon, tree, wait_children,
+    TIMEOUT, World, children, connect, hosts, make_paths, remove_path, soon, tree, until_frame, wait_children,
 };
 
 /// How often the server removes empty containers, in milliseconds.
@@ -194,14 +194,13 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
     assert_eq!(left(&world).await, BTreeSet::new());
 }
 
-/// Drops acquires at missing paths after 1, 2, 3… polls.
+/// Drops acquires at missing paths after 1, 2, 3… frames.
 async fn acquire_with_drops(recipe: &Recipe) {
     let (_server, world) = cleaned_world().await;
-    for polls in 1.. {
-        let lock = (recipe.lock)(&world.session, &format!("/cancelled/deep/{polls}"));
-        let done = soon("polls", polled(polls, lock.lock())).await.is_some();
-        if done {
-            assert!(polls > 2, "something was cancelled");
+    for frames in 1.. {
+        let lock = (recipe.lock)(&world.session, &format!("/cancelled/deep/{frames}"));
+        if soon("frames", until_frame(&world.proxy, frames, lock.lock())).await.is_some() {
+            assert!(frames > 4, "something was cancelled");
             break;
         }
     }
@@ -224,7 +223,7 @@ macro_rules! missing_path_tests {
             }
 
             #[tokio::test]
-            async fn cancelled_at_any_poll_leaves_no_path() {
+            async fn cancelled_after_any_frame_leaves_no_path() {
                 acquire_with_drops(&$of).await;
             }
         }

@@ -6,14 +6,13 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
-use testbed::{Server, free_port, next_look};
+use testbed::{Server, free_port};
 use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session};
 
 use crate::family::FAMILY;
-use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, ends_at, hosts, soon};
-use crate::warnings::Warnings;
+use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_most, ends_at, hosts, pass, soon};
 
 fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) -> Unanswered {
     match result {
@@ -230,18 +229,10 @@ async fn release_that_is_answered_late_returns_with_the_answer() {
     let timeout = Duration::from_secs(16);
     let world = World::at(&hosts(), timeout).await;
     let guard = world.mutex().lock().await.expect("held");
-    let logged = Warnings::and_traces();
-    let _guard = logged.listen();
     world.proxy.on_request(|request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward });
-    let woken = logged.count("session's task reads answers");
     let release = tokio::spawn(guard.release());
-    // The background takes over what lasts.
-    let taken = async {
-        while logged.count("session's task reads answers") == woken {
-            next_look().await;
-        }
-    };
-    soon("the background", taken).await;
+    soon("the delete", world.proxy.wait_for(|request| request.op == Op::Delete)).await;
+    pass(timeout / 4).await;
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     // Half a timeout after the last answer it would look at its state anyway.

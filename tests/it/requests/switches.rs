@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Instant;
 
-use crate::support::{World, soon};
+use crate::support::{World, exact_or, soon};
 use crate::warnings::Warnings;
 use testbed::next_look;
 
@@ -22,7 +22,7 @@ async fn count_polls<F: Future>(polls: &mut usize, future: F) -> F::Output {
 
 /// The client's own task is woken by every request; it is not counted.
 #[tokio::test]
-async fn lock_and_release_wake_no_task_but_the_callers() {
+async fn lock_and_release_wake_the_task_once_for_each_answer() {
     let world = World::new().await;
     let mutex = world.mutex();
     mutex.lock().await.expect("held").release().await.expect("released");
@@ -33,7 +33,7 @@ async fn lock_and_release_wake_no_task_but_the_callers() {
         let cycle = async { mutex.lock().await.expect("held").release().await.expect("released") };
         count_polls(&mut polls, cycle).await;
     }
-    let [woken, read] = ["session's task is woken", "session's task reads answers"].map(|text| logged.count(text));
+    let woken = logged.count("session's task is woken");
     // The task is also woken each second, however many locks there are.
     let beats = usize::try_from(began.elapsed().as_secs()).expect("a test is not that long") + 2;
     let beat = async {
@@ -42,11 +42,9 @@ async fn lock_and_release_wake_no_task_but_the_callers() {
         }
     };
     soon("a beat of the task, which shows that its wake-ups are counted", beat).await;
-    println!(
-        "{CYCLES} locks and releases: caller polled {polls} times, the task was woken {woken} times, and read answers {read} times"
-    );
-    assert!(woken <= beats, "{woken}, of which {beats} may be beats");
-    assert_eq!(read, 0, "the callers read all answers");
+    println!("{CYCLES} locks and releases: caller polled {polls} times, the task was woken {woken} times");
     // On a slow machine the answers to a burst arrive one by one.
-    assert!(polls <= 6 * CYCLES, "{polls}");
+    let answers = exact_or(2, 4) * CYCLES;
+    assert!(woken <= answers + beats, "{woken}, of which {beats} may be beats");
+    assert!(polls <= 3 * CYCLES, "{polls}");
 }
