@@ -2,7 +2,7 @@
 //! the callers whose acquisitions have changed.
 //!
 //! 1. Answers are read about in the order in which they came, and those of one acquisition in the order of its requests. So a
-//!    listing is read after the creates before it, whose nodes it shows.
+//!    listing is mostly read after the creates before it, and need not be repeated for them.
 //! 2. A listing is decoded without the lock.
 
 use std::error::Error as _;
