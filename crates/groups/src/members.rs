@@ -506,7 +506,7 @@ impl MemberChanges {
         self.view().changed().await
     }
 
-    /// Waits for a set for which `wanted` is true, and returns it: at once if the present set is one.
+    /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one.
     ///
     /// # Cancel safety
     ///
