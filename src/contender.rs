@@ -380,7 +380,7 @@ impl Lock {
 
     /// Lists the contenders, queue by queue, in the order of each.
     pub(crate) async fn contenders(&self) -> Result<Vec<Contender>> {
-        let ask = self.session.ask(|zk| async move {
+        let ask = self.session.attempt_within_timeout(|zk| async move {
             let lists = try_join_all(self.all_queues().map(|queue| list_queue(self, queue, &zk))).await?;
             Ok(lists.concat())
         });
@@ -389,7 +389,7 @@ impl Lock {
 
     /// Counts the nodes in all queues.
     pub(crate) async fn occupancy(&self) -> Result<usize> {
-        let ask = self.session.ask(|zk| async move {
+        let ask = self.session.attempt_within_timeout(|zk| async move {
             let counts = try_join_all(self.all_queues().map(|queue| queue.occupancy(&zk))).await?;
             Ok(counts.into_iter().sum())
         });
@@ -408,7 +408,7 @@ impl Lock {
 /// Returns the first contender of a lock with one queue.
 pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     let queue = &lock.queues[0];
-    let ask = lock.session.ask(|zk| async move {
+    let ask = lock.session.attempt_within_timeout(|zk| async move {
         loop {
             let Some((first, czxid)) = queue.first(lock.session.core(), &zk).await? else {
                 return Ok(None);
@@ -432,7 +432,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
     }
     // Whether a request of this call, in any session, has changed the node or may have.
     let tried = &AtomicBool::new(false);
-    let ask = lock.session.ask(|zk| async move {
+    let ask = lock.session.attempt_within_timeout(|zk| async move {
         let (node, zk) = (&contender.path.child(&contender.name), &zk);
         let change = || async move {
             loop {

@@ -233,7 +233,8 @@ impl Semaphore {
     /// ```
     pub async fn available_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        let leases = session.ask(|zk| async move { leases.list(session.core(), &zk).await }).await?;
+        let leases =
+            session.attempt_within_timeout(|zk| async move { leases.list(session.core(), &zk).await }).await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
@@ -254,7 +255,8 @@ impl Semaphore {
     /// ```
     pub async fn waiting(&self) -> Result<u32> {
         let Some((turns, _)) = &self.permit.permits else { return Ok(0) };
-        let count = self.permit.session.ask(|zk| async move { turns.occupancy(&zk).await }).await?;
+        let count =
+            self.permit.session.attempt_within_timeout(|zk| async move { turns.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
@@ -268,7 +270,7 @@ impl Semaphore {
     pub async fn missing_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
         // The count includes the first waiter's nodes.
-        let count = session.ask(|zk| async move { leases.occupancy(&zk).await }).await?;
+        let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
     }
 

@@ -263,7 +263,7 @@ impl Session {
     pub async fn children_of(&self, parent: &str) -> Result<Vec<String>> {
         let parent = LockPath::new(parent)?;
         let parent = parent.as_str();
-        let mut names = self.ask(|zk| async move { zk.list(parent).await }).await?;
+        let mut names = self.attempt_within_timeout(|zk| async move { zk.list(parent).await }).await?;
         names.sort_unstable();
         Ok(names.iter().map(|name| format!("{parent}/{name}")).collect())
     }

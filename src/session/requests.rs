@@ -257,7 +257,7 @@ impl Session {
     }
 
     /// Runs `make` as `attempt` does, for at most one session timeout.
-    pub(crate) async fn ask<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
+    pub(crate) async fn attempt_within_timeout<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
     {
