@@ -61,9 +61,9 @@
 //!
 //! # Inside a tokio runtime
 //!
-//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future: in a
-//! task, and in the body of `#[tokio::main]`. It would block the thread, and with it every other task there. Use the async API,
-//! or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
+//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future:
+//! in a task, and in the body of `#[tokio::main]`. The call would block the thread, and with it every other task there.
+//! Use the async API, or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
 //!
 //! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!
@@ -102,7 +102,7 @@ pub use self::waiting::Waiting;
 
 /// A held [`Mutex`].
 pub type MutexGuard = Guard<crate::mutex::MutexGuard>;
-/// One of the guards of a held [`ReentrantMutex`]. The last one that is dropped releases the lock.
+/// One of the guards of a held [`ReentrantMutex`]. Dropping the last of them releases the lock.
 pub type ReentrantMutexGuard = Guard<crate::reentrant::ReentrantMutexGuard>;
 /// An [`RwLock`] held for reading.
 pub type RwLockReadGuard = Guard<crate::rwlock::RwLockReadGuard>;

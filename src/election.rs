@@ -304,8 +304,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Returns an observer, which sees the leaders without being a candidate. It sees what the connected server knows. The
-    /// server may be behind the others, which [`is_stale`](Observer::is_stale) does not show.
+    /// Returns an observer, which sees the leaders without being a candidate. It reads from the connected server, which
+    /// may be behind the others. [`is_stale`](Observer::is_stale) does not show that.
     ///
     /// # Examples
     ///

@@ -34,7 +34,7 @@ const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 /// slot, at most once or at least once, [as you choose](JobRecord).
 ///
 /// Slots are run in ascending order. Once a later slot is recorded, an earlier one is not run any more, even if it
-/// never was. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in
+/// never ran. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in
 /// which they came, and not in that of their slots. So an earlier slot behind a later one in the queue is not run.
 ///
 /// The clocks of the machines are not compared. A machine whose clock is far ahead, and whose slots are times of that
@@ -515,7 +515,7 @@ impl Job {
 
     /// Returns `TooEarly` if the pause after a run that was recorded at `last` is not over.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
-        // Our clock decides first: that of the leader that gave the record its time may have been far ahead.
+        // Our clock decides first: the leader that dated the record may have had a clock that was far ahead.
         if self.age() >= self.least_pause {
             return Ok(None);
         }
@@ -549,7 +549,7 @@ impl Job {
                     if is_missing {
                         writer.add_create(path, &[], new)?;
                     }
-                    // The result of this has a stat on all servers, that of a create has not.
+                    // All servers return a stat for this write, but not for a create.
                     writer.add_set_data(path, data, None)?;
                     match writer.commit().await {
                         Err(CheckWriteError::CheckFailed { source: ZkError::NoNode }) => {

@@ -93,9 +93,8 @@
 //!   in the queue is deleted just when permits become free may still get them. Never more permits are in use than the
 //!   limit.
 //! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout,
-//!   although nobody holds the lock. A dead caller of a semaphore stops them even if permits are free. The guide [what
-//!   can go wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to
-//!   do.
+//!   although nobody holds the lock. In a semaphore, this happens even if permits are free. The guide [what can go
+//!   wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
@@ -105,7 +104,7 @@
 //!   and `leases` below its path, the others directly below theirs. Neither sees the other's nodes. Use one recipe for
 //!   each path.
 //! * **The data of a lock's path is the lock's.** An uncontended lock is acquired in one request, which also writes
-//!   empty data to the path. Data that you write there after this session saw the path empty may be overwritten;
+//!   empty data to the path. Data that you write there after the session saw the path empty may be overwritten;
 //!   [`Options::with_one_request`] turns that off.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
 //!   reader cannot become a writer.
@@ -137,9 +136,9 @@
 //!
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
 //! trust lasts, nothing can wake [`Hold::lost`]. It then resolves late, perhaps after the next grant, and the session
-//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are
-//! right as soon as they run again. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on
-//! a runtime of its own. A loss does not stop work on such a thread, so let the work send the token.
+//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks the state before every step, so both
+//! are right as soon as they run again. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session
+//! on a runtime of its own. A loss does not stop work on such a thread, so let the work send the token.
 //!
 //! [`tokio::task::spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!

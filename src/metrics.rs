@@ -1,7 +1,7 @@
 //! Metrics of locks and sessions, reported through the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
 //!
-//! They go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`. Without a recorder
-//! they cost little and go nowhere.
+//! The metrics go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`.
+//! Without a recorder they cost little and go nowhere.
 //!
 //! | name | type | unit | labels | meaning |
 //! |---|---|---|---|---|

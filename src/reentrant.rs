@@ -26,7 +26,7 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. It also fails with
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. Such a call also fails with
 /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and the owner still has guards: drop these first.
 ///
 /// # Panics

@@ -228,7 +228,7 @@ struct Keeper {
     used: usize,
     /// Whether another permit is being acquired.
     is_growing: bool,
-    /// Whether the share asks if other processes miss a permit. It releases one at a time.
+    /// Whether the share is asking if other processes miss a permit. It releases one at a time.
     is_looking: bool,
     tasks: JoinSet<Done>,
 }

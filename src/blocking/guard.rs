@@ -14,11 +14,11 @@ use crate::hold::{Hold, HoldState};
 /// A held lock, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any thread,
 /// even where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
 ///
-/// It dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
+/// A guard dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
 /// [`Session::block_on`](crate::blocking::Session::block_on).
 ///
-/// A thread is not interrupted when its lock is lost. Look at [`state`](Hold::state) between the steps of the work, which
-/// compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
+/// A thread is not interrupted when its lock is lost. Between the steps of the work, look at [`state`](Hold::state),
+/// which compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
 ///
 /// # Examples
 ///

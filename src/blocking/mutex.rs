@@ -10,7 +10,7 @@ use crate::owner::Owner;
 recipe! {
     /// A fair lock with one holder at a time, for threads that block: [`Mutex`](crate::Mutex) without async.
     ///
-    /// It is not re-entrant: a thread that locks twice waits for itself; see [`ReentrantMutex`].
+    /// The mutex is not re-entrant: a thread that locks twice waits for itself; see [`ReentrantMutex`].
     ///
     /// # Examples
     ///

@@ -82,9 +82,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
+    /// The errors of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a
+    /// task](crate::blocking#inside-a-tokio-runtime); [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread
+    /// cannot be started.
     ///
     /// # Examples
     ///

@@ -19,10 +19,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a term has ended.
 pub(crate) enum TermEnd {
-    /// It has returned, perhaps because it was asked to resign.
+    /// The term has returned, perhaps because it was asked to.
     Returned,
     Lost,
-    /// It has panicked, with this payload.
+    /// The term has panicked, with this payload.
     Panicked(Box<dyn Any + Send>),
 }
 

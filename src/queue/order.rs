@@ -5,7 +5,7 @@
 //! 2. Contenders are in the order of their numbers, until the counter reaches its end.
 //! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative
 //!    numbers in an order of their own. Near the wrap of the sequence counter, contenders are in the order of their
-//!    `czxid`, that of creation.
+//!    `czxid`, the order of creation.
 
 use crate::machine::{Kind, is_near_wrap};
 

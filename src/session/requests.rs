@@ -268,7 +268,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] after the limit, with the reasons why servers do not answer. Otherwise those of the call.
+    /// [`Error::Unavailable`] after the limit, with the reasons why servers do not answer. Otherwise the errors of the
+    /// call.
     ///
     /// # Examples
     ///

@@ -613,7 +613,7 @@ impl Target {
         let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {
             let error = match (exists(client).await, acls) {
-                // We may not look at the chroot, but locks below it may still be allowed.
+                // We have no right to look at the chroot, but may have rights below it.
                 (Ok(true) | Err(ZkError::NoAuth), _) => return Ok(true),
                 (Ok(false), None) => return missing("; create it first"),
                 (Ok(false), Some(acls)) => match create_chroot(client, acls).await {
