@@ -1,6 +1,6 @@
 //! Locks for threads that block: the recipes without async. Needs the feature `blocking`.
 //!
-//! It is for programs that have no tokio runtime: command line tools, services of one thread per request, test suites. In an
+//! For programs without a tokio runtime: command line tools, services of one thread per request, test suites. In an
 //! async program use the async locks: each waiter here costs a thread.
 //!
 //! ```no_run
@@ -16,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! The locks are the same, so all that the [crate documentation](crate) promises holds here, and threads and tasks of
-//! different processes can share a lock path. Each [`Session`] has a thread that renews it and notices losses, however long
-//! the other threads compute or block. What has no blocking form is reached through [`Session::as_async`] and
+//! The locks are the same, so all promises of the [crate documentation](crate) hold here, and threads and tasks of
+//! different processes can share a lock path. Each [`Session`] has a thread that renews it and notices losses, however
+//! long the other threads compute or block. For calls without a blocking form, use [`Session::as_async`] and
 //! [`Session::block_on`].
 //!
 //! # What a thread can wait for
@@ -34,9 +34,9 @@
 //!
 //! # One session for threads and tasks
 //!
-//! A process that has both needs one session. [`Session::as_async`] is its async side: a clone of it makes locks for tasks of any
-//! runtime. The session lives on its own thread, and until both sides are dropped. [`close`](Session::close) on either closes it
-//! for both.
+//! A process with threads and tasks needs one session. [`Session::as_async`] is its async side: clones of that make
+//! locks for tasks of any runtime. The session runs on its own thread until both sides are dropped.
+//! [`close`](Session::close) on either side closes both.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,15 +61,15 @@
 //!
 //! # Inside a tokio runtime
 //!
-//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future: in a
-//! task, and in the body of `#[tokio::main]`. It would block the thread, and with it every other task there. Use the async API,
-//! or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
+//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future:
+//! in a task, and in the body of `#[tokio::main]`. The call would block the thread, and with it every other task there.
+//! Use the async API, or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
 //!
 //! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!
-//! There is one exception: a future inside [`unconstrained`] is not recognized, because a task is recognized by its budget of
-//! operations, which such a future does not have. There, most calls panic before they have sent anything. A call that connects
-//! panics after it has begun to connect.
+//! There is one exception: a future inside [`unconstrained`] is not recognized, because tasks are recognized by their
+//! budget of operations, which such a future does not have. There, most calls panic before they have sent anything. A
+//! call that connects panics after it has begun to connect.
 //!
 //! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!
@@ -102,7 +102,7 @@ pub use self::waiting::Waiting;
 
 /// A held [`Mutex`].
 pub type MutexGuard = Guard<crate::mutex::MutexGuard>;
-/// One of the guards of a held [`ReentrantMutex`]. The last one that is dropped releases the lock.
+/// One of the guards of a held [`ReentrantMutex`]. Dropping the last of them releases the lock.
 pub type ReentrantMutexGuard = Guard<crate::reentrant::ReentrantMutexGuard>;
 /// An [`RwLock`] held for reading.
 pub type RwLockReadGuard = Guard<crate::rwlock::RwLockReadGuard>;
@@ -113,7 +113,7 @@ pub type SemaphorePermit = Guard<crate::semaphore::SemaphorePermit>;
 /// A won [`Election`].
 pub type Leadership = Guard<crate::election::Leadership>;
 
-/// Makes a recipe of the async one of the same name, with what all recipes can do.
+/// Makes a recipe of the async one of the same name, with the methods that all recipes have.
 macro_rules! recipe {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty)?)) => {
         $(#[$doc])*
@@ -133,7 +133,8 @@ macro_rules! recipe {
                 Self::with_options(session, path $(, $argument)?, Options::new())
             }
 
-            /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
+            /// Creates a handle of the lock at `path` with its own options, which override the session's. Sends
+            /// nothing.
             ///
             /// # Errors
             ///
@@ -148,13 +149,13 @@ macro_rules! recipe {
                 Ok(Self { inner, runtime: session.runtime().clone() })
             }
 
-            /// The lock path.
+            /// Returns the lock path.
             #[must_use]
             pub fn path(&self) -> &str {
                 self.inner.path()
             }
 
-            /// Lists holders and waiters, the holders first, then the others in the order of the queue.
+            /// Lists the holders, then the waiters in queue order.
             ///
             /// # Errors
             ///
@@ -171,14 +172,14 @@ macro_rules! recipe {
             /// # Errors
             ///
             /// As [`contenders`](Self::contenders); [`Error::InvalidInput`](crate::Error::InvalidInput) also if the
-            /// contender is one of another lock.
+            /// contender belongs to another lock.
             pub fn break_lock(&self, contender: &crate::contender::Contender) -> Result<bool> {
                 self.runtime.wait(self.inner.break_lock(contender))
             }
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// A holder sees it by [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested). See
+            /// A holder sees the request by [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested). See
             /// [`revoke`](crate::Mutex::revoke) of the async mutex.
             ///
             /// # Errors

@@ -1,8 +1,8 @@
-//! Owns [`Config`]: what a deployment chooses for a session, from the environment or from a document.
+//! Owns [`Config`]: the settings of a deployment for a session, from the environment or from a document.
 //!
-//! 1. Settings are checked when they are read, so that a service with a mistake in them ends at its start, and an error names
-//!    the variable or the field. Files are read when a session is made, each time.
-//! 2. The contents of credentials and of files are in no text: neither in errors nor in `Debug`.
+//! 1. Settings are checked when they are read, so a service with a wrong setting fails at its start. The error names
+//!    the variable or the field. Files are read each time a session is made.
+//! 2. Neither errors nor `Debug` show credentials or the contents of files.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::options::{Options, validate_data};
 use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 
-/// What a deployment chooses for a session: the servers, credentials, TLS, and who we are.
+/// The settings of a deployment for a session: the servers, credentials, TLS, and our identity.
 ///
-/// It is read [from the environment](Self::from_env), or deserialized, with the feature `serde`. Then unknown fields are
-/// errors.
+/// A config is read [from the environment](Self::from_env), or deserialized with the feature `serde`, where unknown
+/// fields are errors.
 ///
 /// | field | variable with the prefix `ZK` | |
 /// |---|---|---|
@@ -30,22 +30,24 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `create_chroot` | `ZK_CREATE_CHROOT` | `true` creates a chroot that does not exist; `false` by default |
 /// | `auth_file` | `ZK_AUTH_FILE` | a file with `user:password`, for the scheme `digest` |
 /// | `auth` | `ZK_AUTH` | the same without a file |
-/// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
+/// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities for the servers' certificates; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
 /// | `token_epoch` | `ZK_TOKEN_EPOCH` | the [epoch](Options::with_token_epoch) of fencing tokens, from 0 to 255; 0 by default |
 /// | `unique_name` | `ZK_UNIQUE_NAME` | the name that [one process at a time](Servers::with_unique_name) has; none by default |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
-/// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
-/// If a file cannot be read or used, they return [`Error::InvalidInput`], with the path and the name of the variable or field.
+/// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a `&Config`, and give the
+/// session its [lock options](Self::lock_options). If a file cannot be read or used, they return
+/// [`Error::InvalidInput`], with the path and the name of the variable or field.
 ///
-/// Files are read whenever a session is made, also when it is renewed, so they can be replaced. Line breaks at the end of credentials are cut off. The settings of TLS need the feature `tls`.
+/// Files are read whenever a session is made or renewed, so they can be replaced. Line breaks at the end of credentials
+/// are cut off. The settings of TLS need the feature `tls`.
 ///
 /// `Servers::from(&config)` takes more settings, such as [`with_session_timeout`](Servers::with_session_timeout), which replaces that
 /// of the configuration.
 ///
-/// A chroot that is created, with its missing ancestors, is persistent. With credentials only they have access to these
-/// nodes; without, everybody does.
+/// A chroot that is created, with its missing ancestors, is persistent. If there are credentials, only they have access
+/// to these nodes; otherwise everyone has.
 ///
 /// # Examples
 ///
@@ -62,9 +64,9 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(try_from = "Settings"))]
 pub struct Config {
     settings: Settings,
-    /// That of the variables, if they were read from the environment.
+    /// The prefix of the variables, if they were read from the environment.
     prefix: Option<String>,
-    /// The hosts, with how they are connected to, and the chroot.
+    /// The hosts, with their protocols, and the chroot.
     hosts: String,
 }
 
@@ -86,10 +88,11 @@ struct Settings {
 }
 
 impl Config {
-    /// Reads the variables that begin with `prefix` and `_`, such as `ZK_HOSTS`. An empty variable is not set.
+    /// Reads the variables that begin with `prefix` and `_`, such as `ZK_HOSTS`. An empty variable counts as not set.
     ///
-    /// Variables that are no settings are logged in one warning, because other programs may use the prefix. `ZK_HOME`, of
-    /// ZooKeeper's scripts, is not reported, nor are the variables that Kubernetes sets for a service `zk`.
+    /// Unknown variables are logged in one warning and not refused, because other programs may use the prefix.
+    /// `ZK_HOME`, of ZooKeeper's scripts, is not reported, nor are the variables that Kubernetes sets for a service
+    /// `zk`.
     ///
     /// # Errors
     ///
@@ -167,7 +170,7 @@ impl Config {
         Ok(this)
     }
 
-    /// Whether the servers are connected over TLS.
+    /// Checks the TLS settings. Returns whether the servers are connected over TLS.
     fn check_tls(&self) -> Result<bool> {
         let Settings { hosts, tls_ca_file, tls_cert_file, tls_key_file, .. } = &self.settings;
         let files =
@@ -186,7 +189,8 @@ impl Config {
         }
     }
 
-    /// The servers, with all settings of the configuration. Each call reads the files of credentials and certificates again.
+    /// Returns the servers, with all settings of the configuration. Each call reads the files of credentials and
+    /// certificates again.
     fn servers(&self) -> Result<Servers> {
         let mut servers = Servers::new(&self.hosts);
         if let Some(ms) = self.settings.session_timeout_ms {
@@ -206,16 +210,16 @@ impl Config {
         Ok(servers)
     }
 
-    /// The hosts to connect to, with the chroot, in the form of [`Servers::new`].
+    /// Returns the hosts to connect to, with the chroot, in the form of [`Servers::new`].
     #[must_use]
     pub fn hosts(&self) -> &str {
         &self.hosts
     }
 
-    /// The options for the locks of the session: the identifier and the epoch of tokens, if they are set.
+    /// Returns the options for the locks of the session: the identifier and the epoch of tokens, if they are set.
     ///
     /// ACLs are not among them. A session with credentials logs a warning when it makes a lock without
-    /// [ACLs](Options::with_acls): everyone can use that.
+    /// [ACLs](Options::with_acls): everyone can use its nodes.
     #[must_use]
     pub fn lock_options(&self) -> Options {
         let mut options = Options::new();
@@ -260,7 +264,7 @@ impl Config {
             .map_err(|error| self.invalid(field, format!("is {}, which cannot be read: {error}", file.display())))
     }
 
-    /// Credentials without the line breaks at their end.
+    /// Checks credentials, and returns them without the line breaks at their end.
     fn credentials<'a>(&self, field: &str, read: &'a [u8]) -> Result<&'a [u8]> {
         let end = read.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
         let line = &read[..end];
@@ -275,12 +279,12 @@ impl Config {
         self.invalid(field, format!("{why}; set {}, too", self.name(other)))
     }
 
-    /// An error about a setting, by the name that the deployment knows it by.
+    /// An error about a setting, by its name in the deployment.
     fn invalid(&self, field: &str, reason: impl fmt::Display) -> Error {
         Error::invalid("configuration", format!("{} {reason}", self.name(field)))
     }
 
-    /// The same for an error from a check of the value.
+    /// Converts an error from a check of the value.
     fn of(&self, field: &str, error: Error) -> Error {
         match error {
             Error::InvalidInput { reason, .. } => self.invalid(field, format!("cannot be used: {reason}")),
@@ -322,7 +326,7 @@ impl TryFrom<Settings> for Config {
 }
 
 impl Settings {
-    /// Sets what a variable stands for; `false` if it is none of these.
+    /// Sets the field of a variable. Returns `false` if there is none.
     fn set(&mut self, setting: &str, variable: &str, value: &OsStr) -> Result<bool> {
         let invalid = |reason| Error::invalid("configuration", format!("{variable} {reason}"));
         let text = || value.to_str().map(str::to_owned).ok_or_else(|| invalid("is not UTF-8".to_owned()));
@@ -360,7 +364,7 @@ impl Settings {
     }
 }
 
-/// Credentials, which are in no text.
+/// Credentials, which `Debug` hides.
 #[derive(Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(from = "Text"))]
 struct Secret(String);
@@ -371,7 +375,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A text, whose error does not show what was there instead.
+/// A text. The error for any other type does not show the value.
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "expected text")]
@@ -386,15 +390,15 @@ impl From<Text> for Secret {
     }
 }
 
-/// Whether a variable after the prefix is known to be of ZooKeeper's scripts, or of Kubernetes, which sets `ZK_SERVICE_HOST`,
-/// `ZK_PORT` and `ZK_PORT_2181_TCP` for a service `zk`, and likewise for `zk-…`.
+/// Returns whether a variable, without its prefix, is one of ZooKeeper's scripts or of Kubernetes, which sets
+/// `ZK_SERVICE_HOST`, `ZK_PORT` and `ZK_PORT_2181_TCP` for a service `zk`, and likewise for `zk-…`.
 fn is_of_others(setting: &str) -> bool {
     setting == "HOME"
         || setting.ends_with("PORT")
         || ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| setting.contains(part))
 }
 
-/// The hosts, with TLS for those that name no protocol.
+/// Returns the hosts, with TLS for those that name no protocol.
 fn over_tls(hosts: &str) -> String {
     let over_tls = |host: &str| if host.contains("://") { host.to_owned() } else { format!("tcp+tls://{host}") };
     hosts.split(',').map(over_tls).collect::<Vec<_>>().join(",")
@@ -408,7 +412,7 @@ mod tests {
         Config::from_variables("ZK", variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
-    /// The error of these variables beside good hosts.
+    /// Returns the error for these variables, with valid hosts.
     fn error(variables: &[(&str, &str)]) -> String {
         let mut all = vec![("ZK_HOSTS", "zk1:2181")];
         all.extend(variables);

@@ -23,7 +23,7 @@ pub use crate::machine::ContenderKind;
 /// The number of nodes that are read at a time.
 const BURST: usize = 500;
 
-/// A holder or a waiter of a lock, as of one moment.
+/// A holder or a waiter of a lock, at one moment.
 ///
 /// Two contenders are equal if they show the same node with the same data. So a revocation or a proclamation makes them
 /// differ. The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
@@ -46,7 +46,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Creates a contender that `lock` has listed. Its token is in the epoch of `lock`.
+    /// Creates a contender that `lock` has listed. Its token has the epoch of `lock`.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -135,8 +135,8 @@ impl Contender {
     /// Returns the contender's identifier; see [`Options::with_identifier`](crate::Options::with_identifier).
     ///
     /// The identifier is empty after a revocation, which overwrites it on the servers; see
-    /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw the identifier before
-    /// still knows it.
+    /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw the identifier
+    /// before still returns it.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
         &self.identifier
@@ -144,9 +144,9 @@ impl Contender {
 
     /// Returns whether someone has asked the contender to release, with `revoke` or with Curator's `Revoker`.
     ///
-    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader that
-    /// [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: the leader has
-    /// received the request, but no longer shows it here.
+    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader
+    /// that [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: the leader
+    /// has received the request, but this method returns false.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.revoke_requested
@@ -203,7 +203,7 @@ impl fmt::Display for OnOneRow<'_> {
 }
 
 impl fmt::Display for Contender {
-    /// Writes one row for people: identifier, what the contender does, node, kind, token and session. Control characters
+    /// Writes one row for people: identifier, `holds` or `waits for`, node, kind, token and session. Control characters
     /// are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = if self.is_holder { "holds" } else { "waits for" };
@@ -215,8 +215,8 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Gives a recipe its path, its `Debug`, and the methods for operators. The recipe names its lock, or a recipe that it
-/// wraps.
+/// Gives a recipe its path, its `Debug`, and the methods for operators. `$lock` is the recipe's lock, or a recipe that
+/// it wraps.
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
@@ -227,8 +227,8 @@ macro_rules! for_operators {
                 ($lock).path()
             }
 
-            /// Lists the holders, then the waiters in queue order. Several paths are listed one after the other. The list
-            /// shows what the connected server knows, which may be behind the others.
+            /// Lists the holders, then the waiters in queue order. Several paths are listed one after the other. The
+            /// list comes from the connected server, which may be behind the others.
             ///
             /// # Cancel safety
             ///
@@ -254,10 +254,10 @@ macro_rules! for_operators {
                 ($lock).contenders().await
             }
 
-            /// Counts the nodes of holders and waiters, in one small request for each queue; with several paths, returns
-            /// the sum. The count is what the connected server knows, which may be behind the others.
+            /// Counts the nodes of holders and waiters, in one small request for each queue; with several paths,
+            /// returns the sum. The count comes from the connected server, which may be behind the others.
             ///
-            /// A caller with a time limit can check it before joining a queue that is too long.
+            /// A caller with a time limit can check the count first, and not join a queue that is too long.
             ///
             /// # Cancel safety
             ///
@@ -322,11 +322,11 @@ macro_rules! for_operators {
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// The call is only a request: the holder awaits [`revoke_requested`](crate::Hold::revoke_requested), and
-            /// Curator's locks have `makeRevocable`. The request overwrites the contender's identifier on the servers:
+            /// The call is only a request: our holders see it by [`revoke_requested`](crate::Hold::revoke_requested),
+            /// Curator's by `makeRevocable`. The request overwrites the contender's identifier on the servers:
             /// afterwards `contenders` returns an empty identifier, and
             /// [`revoke_requested`](crate::Contender::revoke_requested) is true. A contender that was listed before the
-            /// request can still be broken, and revoked again.
+            /// request can still be given to `break_lock` and `revoke`.
             ///
             /// # Cancel safety
             ///
@@ -380,7 +380,7 @@ impl Lock {
 
     /// Lists the contenders, queue by queue, in the order of each.
     pub(crate) async fn contenders(&self) -> Result<Vec<Contender>> {
-        let ask = self.session.ask(|zk| async move {
+        let ask = self.session.attempt_within_timeout(|zk| async move {
             let lists = try_join_all(self.all_queues().map(|queue| list_queue(self, queue, &zk))).await?;
             Ok(lists.concat())
         });
@@ -389,7 +389,7 @@ impl Lock {
 
     /// Counts the nodes in all queues.
     pub(crate) async fn occupancy(&self) -> Result<usize> {
-        let ask = self.session.ask(|zk| async move {
+        let ask = self.session.attempt_within_timeout(|zk| async move {
             let counts = try_join_all(self.all_queues().map(|queue| queue.occupancy(&zk))).await?;
             Ok(counts.into_iter().sum())
         });
@@ -408,12 +408,12 @@ impl Lock {
 /// Returns the first contender of a lock with one queue.
 pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     let queue = &lock.queues[0];
-    let ask = lock.session.ask(|zk| async move {
+    let ask = lock.session.attempt_within_timeout(|zk| async move {
         loop {
             let Some((first, czxid)) = queue.first(lock.session.core(), &zk).await? else {
                 return Ok(None);
             };
-            // If this contender has left since the listing, another one is first now.
+            // If this node was deleted after the listing, another contender is first now.
             if let (Some(name), Some((data, stat))) = (NodeName::parse(&first), queue.read(&zk, &first).await?)
                 && czxid.is_none_or(|known| known == stat.czxid)
             {
@@ -430,9 +430,9 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
         let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
         return Err(Error::invalid("contender", reason));
     }
-    // Whether a request of any session has changed the node, or was sent and is unanswered.
+    // Whether a request of this call, in any session, has changed the node or may have.
     let tried = &AtomicBool::new(false);
-    let ask = lock.session.ask(|zk| async move {
+    let ask = lock.session.attempt_within_timeout(|zk| async move {
         let (node, zk) = (&contender.path.child(&contender.name), &zk);
         let change = || async move {
             loop {
@@ -443,11 +443,11 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     Err(error) => return Err(error),
                 };
                 if !matches!(zk.is_connected(), Ok(true)) {
-                    // The client would keep the request, and send it later.
+                    // The client would keep the request, and send it after a reconnect.
                     return Err(ZkError::ConnectionLoss);
                 }
                 telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);
-                // Noted before the answer, because the session, and this future with it, may end first.
+                // Set before the answer, because the session may end first, which drops this future.
                 let before = tried.swap(true, Ordering::Relaxed);
                 let changed = match data {
                     Some(data) => zk.write(node, data, version).await,
@@ -482,7 +482,7 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
         let parsed: Vec<_> = burst.iter().filter_map(|text| NodeName::parse(text)).collect();
         let nodes = join_all(parsed.iter().map(|name| queue.read(zk, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
-            // A missing node has left since the listing.
+            // A missing node was deleted after the listing.
             if let Some((data, stat)) = node? {
                 contenders.push(Contender::new(lock, queue, &name, data, &stat)?);
             }

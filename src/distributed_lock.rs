@@ -1,4 +1,4 @@
-//! Owns the traits for services that do not care which lock it is: one path or several, or no ZooKeeper at all.
+//! Owns the traits for services that work with any lock: with one path or several, or without ZooKeeper.
 
 use std::fmt::Debug;
 use std::future::{Future, pending};
@@ -23,9 +23,9 @@ use crate::semaphore::SemaphorePermit;
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
 /// Implemented by [`Mutex`](crate::Mutex). [`MultiLock::exclusive`](crate::MultiLock::exclusive) returns one; a
-/// [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders at a time. Methods
-/// that a lock of another kind can do without have default bodies. To implement it, depend on `async-trait` (0.1) and `futures-util`
-/// (0.3), whose `BoxFuture` [`LockGuard`] has.
+/// [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders at a time.
+/// Methods that your own lock can do without have default bodies. To implement the trait, depend on `async-trait` (0.1)
+/// and `futures-util` (0.3), whose `BoxFuture` [`LockGuard`] returns.
 ///
 /// # Examples
 ///
@@ -56,11 +56,11 @@ pub trait DistributedLock: Send + Sync {
     /// Acquires the lock without waiting for others. See [`Mutex::try_lock`](crate::Mutex::try_lock).
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), also for what
-    /// to do about `None` and about [`Error::Unavailable`].
+    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), also for how to
+    /// react to `None` and [`Error::Unavailable`].
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// The lock path, or what a lock of another kind is called.
+    /// Returns the lock path, or the name of a lock without a path.
     fn path(&self) -> &str;
 
     /// Lists holders and waiters; by default none. See [`Mutex::contenders`](crate::Mutex::contenders).
@@ -68,12 +68,12 @@ pub trait DistributedLock: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Asks a holder to release; by default there is none. See [`Mutex::revoke`](crate::Mutex::revoke).
+    /// Asks a holder to release; by default returns false. See [`Mutex::revoke`](crate::Mutex::revoke).
     async fn revoke(&self, _contender: &Contender) -> Result<bool> {
         Ok(false)
     }
 
-    /// Deletes the node of a contender; by default there is none. See [`Mutex::break_lock`](crate::Mutex::break_lock).
+    /// Deletes the node of a contender; by default returns false. See [`Mutex::break_lock`](crate::Mutex::break_lock).
     async fn break_lock(&self, _contender: &Contender) -> Result<bool> {
         Ok(false)
     }
@@ -93,23 +93,24 @@ pub trait DistributedLock: Send + Sync {
 /// ```
 #[async_trait]
 pub trait LockGuard: Debug + Send + Sync {
-    /// The token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
+    /// Returns the token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
     fn fencing_token(&self) -> FencingToken;
 
-    /// The state of the hold right now. See [`Hold::state`](crate::Hold::state).
+    /// Returns the state of the hold right now. See [`Hold::state`](crate::Hold::state).
     fn state(&self) -> HoldState;
 
     /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).
     fn lost(&self) -> BoxFuture<'static, Loss>;
 
-    /// Releases the lock and waits until that is confirmed, for one session timeout at most. To end work that is done, drop
-    /// the guard. See [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Releases the lock and waits for the confirmation, for at most one session timeout. When the work is done, it is
+    /// enough to drop the guard. See [`MutexGuard::release`](crate::MutexGuard::release).
     async fn release(self: Box<Self>) -> Result<()>;
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     fn path(&self) -> &str;
 
-    /// How long the hold is trusted from now on; zero when it is lost. See [`Hold::valid_for`](crate::Hold::valid_for).
+    /// Returns how long the hold stays trusted if no server answers; zero when it is lost. See
+    /// [`Hold::valid_for`](crate::Hold::valid_for).
     fn valid_for(&self) -> Duration;
 
     /// Resolves when someone asks the holder to release; by default never. See
@@ -128,7 +129,7 @@ impl dyn LockGuard + '_ {
     ///
     /// # Errors
     ///
-    /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    /// The [`Loss`], if the lock is lost before `future` is done; `future` is then dropped.
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         run_until(|| self.state().loss(), self.lost(), future).await
     }
@@ -193,8 +194,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read): others may read it
-    /// at the same time.
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read), which
+    /// others may do at the same time.
     ///
     /// # Examples
     ///

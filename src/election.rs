@@ -165,15 +165,16 @@ impl Election {
     /// lost. Then it resigns and campaigns again. A lost leadership is no error. A campaign that fails is logged as a warning and
     /// retried after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// A term that panics, or that ends within a second while the leadership lasts (also because it was asked to), is followed by a
-    /// pause of 1 s, which doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. A panic is
-    /// logged as an error with its text, the other as a warning. A term of more than 30 s starts the pauses over.
+    /// A term that panics, or that ends within a second while the leadership lasts (even on request), is followed by a
+    /// pause of 1 s, which doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. A
+    /// panic is logged as an error with its text, a short term as a warning. A term of more than 30 s starts the pauses
+    /// over.
     ///
     /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
     /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
-    /// The future owns what it needs: spawn it, and ask [`current_term`](Self::current_term) in a readiness probe. To stop in an
-    /// orderly way, take [`run_until`](Self::run_until).
+    /// The future borrows nothing: spawn it, and call [`current_term`](Self::current_term) in a readiness probe. To
+    /// stop in an orderly way, use [`run_until`](Self::run_until).
     ///
     /// # Cancel safety
     ///
@@ -209,8 +210,8 @@ impl Election {
     /// Does the same as [`run`](Self::run) until `stop` resolves. Then it asks the term to end
     /// ([`revoke_requested`](HoldMonitor::revoke_requested) resolves), waits for it, resigns, and returns.
     ///
-    /// It waits for as long as the term takes, so let the term await `revoke_requested`. A candidate that does not lead is withdrawn
-    /// at once.
+    /// The future waits for as long as the term takes, so let the term await `revoke_requested`. A candidate that does
+    /// not lead is withdrawn at once.
     ///
     /// # Cancel safety
     ///
@@ -303,8 +304,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Returns an observer, which sees the leaders without being a candidate. It sees what the connected server knows. The
-    /// server may be behind the others, which [`is_stale`](Observer::is_stale) does not show.
+    /// Returns an observer, which sees the leaders without being a candidate. It reads from the connected server, which
+    /// may be behind the others. [`is_stale`](Observer::is_stale) does not show that.
     ///
     /// # Examples
     ///

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 pub use crate::machine::Loss;
 
-/// An error of the client, beside [`Error`].
+/// The error type of the client.
 pub(crate) use zookeeper_client::Error as ZkError;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a call failed. A variant exists where a caller would act on it.
+/// The reason why a call failed. Each variant asks for another reaction.
 ///
 /// The text does not repeat the [`source`](std::error::Error::source): print both.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The server denies this session what the lock needs at `path`. Fix the ACLs or the session's credentials.
+    /// The servers deny this session rights that the lock needs at `path`. Fix the ACLs or the session's credentials.
     #[error(
         "not authorized for {path}: a lock needs READ, CREATE and DELETE on its path, revoking and proclaiming WRITE"
     )]
@@ -45,7 +45,7 @@ pub enum Error {
     Unavailable {
         /// The servers that the session was given.
         hosts: String,
-        /// The time for which it was tried.
+        /// How long the call tried.
         after: Duration,
         /// Whether time or a connection was missing.
         why: Unanswered,
@@ -54,7 +54,7 @@ pub enum Error {
         failures: Vec<HostFailure>,
     },
 
-    /// Another client deleted the node while it waited. The call is no longer in the queue.
+    /// Another client deleted our node while the call waited. The call is no longer in the queue.
     #[error("node {node} was deleted by someone else while it waited")]
     Evicted {
         /// The node that was deleted.
@@ -67,7 +67,7 @@ pub enum Error {
     NameTaken {
         /// The node of the name.
         path: String,
-        /// The ZooKeeper session of its owner; 0 if the node is in no session, so that it is no member's.
+        /// The ZooKeeper session of its owner; 0 if the node is not ephemeral, and so no member's.
         session: zookeeper_client::SessionId,
         /// The data that the owner has joined with.
         data: Vec<u8>,
@@ -86,8 +86,9 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
-    /// A session has room for about 8,000 lock nodes, and watches about 500 nodes that others hold or wait with. A waiter beyond
-    /// that has no watch and looks every third of the session timeout, which is logged once; only other watches are refused.
+    /// A session has room for about 8,000 lock nodes, and for watches on about 500 nodes of other contenders. A waiter
+    /// beyond that has no watch and polls every third of the session timeout, which is logged once. Only other watches,
+    /// such as an observer's, are refused.
     ///
     /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
     /// than a megabyte cannot be started again ([ZOOKEEPER-4306]).
@@ -109,8 +110,9 @@ pub enum Error {
 
     /// ZooKeeper refused a request for a reason that has no variant of its own.
     ///
-    /// With the source [`Throttled`](zookeeper_client::Error::Throttled) it has refused the request eleven times in a row: it has
-    /// too much to do, or this session has more nodes than it allows. Try again later, or spread the locks over sessions.
+    /// With the source [`Throttled`](zookeeper_client::Error::Throttled), a server has refused the request eleven
+    /// times: it has too much to do, or this session has more nodes than it allows. Retry later, or spread the locks
+    /// over sessions.
     #[error("cannot {action} {path}")]
     Client {
         /// The operation.
@@ -126,12 +128,13 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unanswered {
-    /// The session was connected, but the limit passed before the requests were answered. Allow more time than a few
-    /// requests take.
+    /// The session was connected, but the limit passed before the requests were answered. Set a limit that is longer
+    /// than a few requests take.
     ///
-    /// A connection counts until the client gives it up, which takes a fifth of the session timeout if the servers fall silent.
+    /// The session counts as connected until the client gives the connection up, which takes a fifth of the session
+    /// timeout if the servers fall silent.
     TimeLimit,
-    /// There was no connection to a server when the limit passed. Try again later.
+    /// There was no connection to a server when the limit passed. Retry later.
     Servers,
 }
 
@@ -169,7 +172,7 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Makes [`Error::kind`] of its words.
+/// Defines [`Error::kind`] by a word for each variant.
 macro_rules! kinds {
     ($($kind:ident: $word:literal),+) => {
         impl Error {
@@ -177,7 +180,7 @@ macro_rules! kinds {
             #[cfg(feature = "metrics")]
             pub(crate) const KINDS: &[&str] = &[$($word),+];
 
-            /// What kind of error it is, as a word: for metrics, and for tables of reactions.
+            /// Returns the kind of the error as a word: for metrics, and for tables of reactions.
             ///
             /// # Examples
             ///
@@ -208,10 +211,11 @@ kinds! {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without a change to the program, its configuration or the servers' ACLs:
-    /// the servers were away or throttled us, our node was deleted, a name was taken, or the lock was lost.
+    /// Returns whether the same call may succeed later without a change to the program, its configuration or the
+    /// servers' ACLs: the servers were away or throttled us, our node was deleted, a name was taken, or the lock was
+    /// lost, unless by a close.
     ///
-    /// After [`Error::Lost`] the work under the lock has to begin again, and not only the call that failed.
+    /// After [`Error::Lost`], repeat the work under the lock, and not only the call that failed.
     ///
     /// # Examples
     ///
@@ -241,7 +245,7 @@ impl Error {
         Self::InvalidInput { what, reason: reason.into() }
     }
 
-    /// Gives a refusal by the server its place and, where a caller would act on it, its variant.
+    /// Converts a server's refusal into the variant for it, with its path.
     pub(crate) fn refused(action: &'static str, path: &str, source: zookeeper_client::Error) -> Self {
         match source {
             zookeeper_client::Error::NoAuth => Self::NoAuth { path: path.to_owned() },

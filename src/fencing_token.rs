@@ -10,19 +10,19 @@ const CZXID_BITS: u32 = 55;
 
 /// A number that grows from one conflicting grant of a lock to the next.
 ///
-/// It is the `czxid` of the hold's node: the number of the transaction that created it, which is positive. It still
-/// grows after the lock path was deleted and created again, where sequence numbers start over. Send it to the resource
+/// A token is the `czxid` of the hold's node: the positive number of the transaction that created it. Tokens still grow
+/// after the lock path was deleted and created again, where sequence numbers start over. Send the token to the resource
 /// with every write, and let the resource refuse a write whose token is smaller than the largest it has seen. That
 /// keeps out a holder that was paused for longer than its session lives. An [epoch](Self::epoch) may stand before the
 /// `czxid`.
 ///
-/// It does not order simultaneous holders (readers, permits): a store compares with the largest token of a *writer*.
+/// Tokens do not order simultaneous holders (readers, permits): a store compares with the largest token of a *writer*.
 ///
 /// # Sending and storing
 ///
-/// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do.
-/// With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, and every token with an
-/// epoch is above that, so send text there. The guide [fencing](crate::guide::fencing) has the statements of a store, an HTTP
+/// A token converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens
+/// do. With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, where every token with
+/// an epoch is, so send it text. The guide [fencing](crate::guide::fencing) has the statements of a store, an HTTP
 /// header and a gRPC metadata pair.
 ///
 /// ```
@@ -37,11 +37,11 @@ const CZXID_BITS: u32 = 55;
 ///
 /// # When the servers lose their data
 ///
-/// Transaction numbers fall when the data of the ensemble is wiped, restored from an older backup, or replaced by another
-/// ensemble. A store that remembers a larger token then refuses every holder. Do not lower what the store remembers,
+/// Transaction numbers fall when the data of the ensemble is wiped, restored from an older backup, or replaced by
+/// another ensemble. A store that remembers a larger token then refuses every holder. Do not lower the stored token,
 /// which would let an old holder in. Raise the epoch instead, with
-/// [`Options::with_token_epoch`](crate::Options::with_token_epoch): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
-/// all tokens of lower epochs, and it is still one number. Without an epoch, or with 0, it is the `czxid` alone.
+/// [`Options::with_token_epoch`](crate::Options::with_token_epoch): a token is `epoch · 2⁵⁵ + czxid`, so it is larger
+/// than all tokens of lower epochs, and it is still one number. Without an epoch, or with 0, it is the `czxid` alone.
 #[doc(alias = "fence")]
 #[doc(alias = "epoch")]
 #[doc(alias = "sequencer")]
@@ -51,7 +51,7 @@ const CZXID_BITS: u32 = 55;
 pub struct FencingToken(i64);
 
 impl FencingToken {
-    /// The token in this epoch of a node that was created by this transaction.
+    /// Returns the token, in this epoch, of a node that this transaction created.
     pub(crate) fn of_node(node: &str, epoch: u8, czxid: i64) -> Result<Self> {
         let token = Self::try_from(czxid).map_err(|_| {
             let reason = format!(
@@ -60,7 +60,7 @@ impl FencingToken {
             );
             Error::invalid("session", reason)
         })?;
-        // Without an epoch nothing stands above the number, so it may have all bits.
+        // Without an epoch, the number may use all bits.
         if epoch > 0 && token.epoch() > 0 {
             let reason = format!(
                 "the servers name {czxid} as the transaction that created {node}, and numbers from 2^{CZXID_BITS} on leave \
@@ -71,7 +71,7 @@ impl FencingToken {
         Ok(Self(i64::from(epoch) << CZXID_BITS | czxid))
     }
 
-    /// The number, which is positive.
+    /// Returns the number, which is positive.
     ///
     /// # Examples
     ///
@@ -89,8 +89,8 @@ impl FencingToken {
     /// The [epoch](crate::Options::with_token_epoch) that was configured where the lock was acquired: the token divided by
     /// 2⁵⁵, without the remainder. 0 if there was none.
     ///
-    /// After more than eight million elections of a leader, transaction numbers reach 2⁵⁵. Then a token without an epoch
-    /// looks like one with an epoch: the next epoch to configure is above this one all the same.
+    /// After more than eight million elections of a leader, transaction numbers reach 2⁵⁵. Then a token without an
+    /// epoch seems to have one. The next epoch to configure is above it all the same.
     ///
     /// # Examples
     ///
@@ -107,7 +107,7 @@ impl FencingToken {
         (self.0 >> CZXID_BITS) as u8
     }
 
-    /// Eight bytes, the most significant first: they compare as the tokens do.
+    /// Returns eight bytes, the most significant first: they compare as the tokens do.
     ///
     /// # Examples
     ///
@@ -184,14 +184,14 @@ mod tests {
         }
     }
 
-    /// A client that is made to speak like that of ZooKeeper 3.4 has no such number.
+    /// A client that speaks the protocol of ZooKeeper 3.4 reports no czxid.
     #[test]
     fn node_without_a_number_gives_no_token() {
         let error = FencingToken::of_node("/lock/node", 0, -1).expect_err("no token").to_string();
         assert!(error.contains("/lock/node") && error.contains("3.5 or later"), "{error}");
     }
 
-    /// The naive twin compares pairs, the epoch first.
+    /// The naive model compares pairs of epoch and czxid.
     #[test]
     fn order_is_that_of_the_epochs_and_then_of_the_transactions() {
         let random = || {

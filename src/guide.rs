@@ -1,9 +1,11 @@
-//! Guides: which recipe to take, what can go wrong, how to run it. They are the pages of `docs/` in the repository.
+//! Guides: which recipe to choose, what can go wrong, how to operate it. They are the pages of `docs/` in the
+//! repository.
 //!
-//! Begin with [choosing], [what can go wrong](what_can_go_wrong) and [fencing]; [incidents] is for the day on which something is wrong.
+//! Begin with [choosing], [what can go wrong](what_can_go_wrong) and [fencing]; read [incidents] when something is
+//! wrong.
 
-// A page links to others with labels: `[text][fencing.md]`. Its last lines define them for a reader of the repository. Here `links.md`
-// stands before the page, and the first definition of a label counts.
+// A page links to others by labels: `[text][fencing.md]`. Its last lines define the labels for the repository. Here
+// `links.md` comes before the page, and the first definition of a label counts.
 
 macro_rules! guides {
     ($($(#[$cfg:meta])? $name:ident: $page:literal,)*) => {$(

@@ -1,10 +1,9 @@
 //! Owns [`Hold`], the body of every guard: a held lock, from its grant to its release or loss.
 //!
 //! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
-//! 2. The machine decides whether a hold is held. Only its end is kept here, because monitors see it even after the guard
-//!    is gone.
+//! 2. The machine decides whether a hold is held. Only its end is kept here, for monitors that outlive the guard.
 //! 3. The state is computed when it is asked for, from a clock and from the client's own state. It does not depend on
-//!    events that have yet to arrive, so the first look after a pause is right.
+//!    events that have yet to arrive, so the first call after a pause is right.
 
 mod core;
 mod monitor;
@@ -38,8 +37,8 @@ pub(crate) use crate::options::REVOKE;
 /// A held lock.
 ///
 /// Every guard dereferences to a hold. While the process runs, a hold reports its loss *before* the servers can grant
-/// the lock to someone else. A paused process learns nothing, which is why stores check the
-/// [fencing token](Self::fencing_token).
+/// the lock to someone else. A paused process cannot report it, which is why stores check the [fencing
+/// token](Self::fencing_token).
 ///
 /// # Panics
 ///
@@ -48,7 +47,7 @@ pub struct Hold {
     core: Arc<HoldCore>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The client that [`Hold::check_writer`] borrows, once it was called. Inner `None`: the session was closed.
+    /// The client that [`Hold::check_writer`] borrows, set by its first call. Inner `None`: the session was closed.
     client: OnceLock<Option<Arc<Client>>>,
     /// A live guard keeps its session alive.
     session: Session,
@@ -212,10 +211,10 @@ impl Hold {
 
     /// Runs `future` for as long as the lock is held.
     ///
-    /// The lock is checked before every step of `future`, even right after a pause of the process. A step is one poll: all
-    /// that `future` does until it has to wait. A step itself is not interrupted. After a pause, [`tokio::time::interval`]
-    /// makes up for the missed ticks in one step, unless its `MissedTickBehavior` is `Delay`. Send the fencing token with
-    /// each write.
+    /// The lock is checked before every step of `future`, even right after a pause of the process. A step is one poll:
+    /// all that `future` does until it has to wait. A step itself is not interrupted. After a pause,
+    /// [`tokio::time::interval`] makes up for the missed ticks in one step, unless its `MissedTickBehavior` is `Delay`
+    /// or `Skip`. Send the fencing token with each write.
     ///
     /// [`tokio::time::interval`]: https://docs.rs/tokio/latest/tokio/time/fn.interval.html
     ///
@@ -262,7 +261,7 @@ impl Hold {
     }
 
     /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
-    /// [drained](Session::drain). The holder decides.
+    /// [drained](Session::drain). The holder decides whether to release.
     ///
     /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
     ///
@@ -301,18 +300,18 @@ impl Hold {
 
     /// Begins a transaction that succeeds only while every node of the hold exists.
     ///
-    /// Data in the same ZooKeeper needs no fencing token: a write in this transaction fails when the lock is gone. `commit`
-    /// then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of a
-    /// node's check; the checks come first, and the caller's operations are counted after them.
+    /// Data in the same ZooKeeper needs no fencing token: a write in this transaction fails when the lock is gone.
+    /// `commit` then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the
+    /// index of a node's check; the checks come first, your operations after them.
     ///
-    /// After the session has ended, the transaction fails. If it fails while the session is being closed, with `AuthFailed`
-    /// or another error, it may have been done.
+    /// After the session has ended, the transaction fails. If it fails while the session is being closed, with
+    /// `AuthFailed` or another error, it may have been applied.
     ///
-    /// The guard keeps a clone of the client until the guard is dropped. The ZooKeeper session of a
-    /// [closed](crate::Session::close) session goes on until then.
+    /// From the first call on, the guard keeps a clone of the client until the guard is dropped. The ZooKeeper session
+    /// of a [closed](crate::Session::close) session goes on until then.
     ///
-    /// The transaction checks that a node of the name exists. So it also succeeds if a client with DELETE and CREATE on the lock path, which is
-    /// not a contender, has replaced the node, until the servers report the deletion.
+    /// The transaction checks only that a node of this name exists. If a client with DELETE and CREATE on the lock path
+    /// has replaced the node, the commit succeeds until the servers report the deletion.
     ///
     /// # Errors
     ///
@@ -396,7 +395,7 @@ impl Drop for Hold {
         if self.is_forgotten {
             return;
         }
-        // It may be lost and nobody has noticed yet, as after a pause. Then its monitors must not see a release.
+        // The hold may be lost and not reported yet, as after a pause. Then its monitors must not see a release.
         let is_released = !self.core.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
@@ -431,13 +430,13 @@ macro_rules! guard {
         pub struct $name(crate::hold::Hold);
 
         impl $name {
-            /// Releases the lock and waits until the servers have confirmed it.
+            /// Releases the lock and waits until the servers have confirmed the release.
             ///
             /// When the work is done, it is enough to drop the guard, as with [`std::sync::MutexGuard`]. The drop sends the
             /// delete at once and does not wait, so a loss after the work does not turn success into an error. Use this
             /// call if you must know that the lock is free, or that the hold was not lost before.
             ///
-            /// While no server answers it ends with the trust in the session, so within one session timeout.
+            /// If no server answers, the call ends with the trust in the session, so within one session timeout.
             ///
             /// # Cancel safety
             ///
@@ -448,8 +447,8 @@ macro_rules! guard {
             /// # Errors
             ///
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: another contender may have held it
-            /// meanwhile. [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them:
-            /// for all other sessions the lock stays held until this one ends.
+            /// since. [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them:
+            /// other sessions see the lock as held until this session ends.
             ///
             /// # Examples
             ///

@@ -1,4 +1,4 @@
-//! [`Job`]: work that is done once for each fire in a fleet, and kept on record.
+//! [`Job`]: work that a fleet does once for each fire, and records.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,32 +20,34 @@ use crate::telemetry;
 /// Slots are short, and the record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;
 
-/// Longer pauses are no pauses, and their end may be no time.
+/// The longest pause. The end of a longer one may be past what a `SystemTime` can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A later slot that has been on record for longer does not come from a fire that was late.
+/// If a later slot was recorded longer ago than this, the fire is not just late.
 const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 
 /// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a
 /// nightly report and a monthly bill.
 ///
-/// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has the
-/// last slot that was run. It is written only while the job's lock is held. One machine therefore runs a slot, at most once
-/// or at least once, [as you choose](JobRecord).
+/// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has
+/// the last slot that was run. The record is written only while the job's lock is held. So one machine at a time runs a
+/// slot, at most once or at least once, [as you choose](JobRecord).
 ///
-/// Slots are run in ascending order. Once a later slot is on record, an earlier one is not run any more, whether it ever was
-/// or not. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
-/// they came, and not in that of their slots. An earlier slot behind a later one in the queue is therefore not run.
+/// Slots are run in ascending order. Once a later slot is recorded, an earlier one is not run any more, even if it
+/// never ran. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in
+/// which they came, and not in that of their slots. So an earlier slot behind a later one in the queue is not run.
 ///
-/// The clocks of the machines are not compared. A machine whose clock is far ahead, and whose slots are times of that clock, therefore
-/// stops the job on all machines until that time. A fire that is superseded by a record older than an hour logs a warning.
-/// [Incidents](crate::guide::incidents#a-job-fails-or-does-not-run) has how to correct the record.
+/// The clocks of the machines are not compared. A machine whose clock is far ahead, and whose slots are times of that
+/// clock, therefore stops the job on all machines until that time. A fire that is superseded by a record older than an
+/// hour logs a warning. [Incidents](crate::guide::incidents#a-job-fails-or-does-not-run) says how to correct the
+/// record.
 ///
-/// A fire in an outage waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, or for one session timeout
-/// without it. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for it.
+/// In an outage, a fire waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, by
+/// default one session timeout. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for
+/// it.
 ///
-/// The lock is a [`Mutex`] at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the
-/// slot, and the next lines are the machine that ran it. There is one record for each job, however many slots it had. To run
+/// The lock is a [`Mutex`] at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the slot,
+/// and the next lines name the machine that ran it. There is one record for each job, however many slots it had. To run
 /// a slot again, write an earlier slot into the record.
 ///
 /// # Panics
@@ -83,17 +85,19 @@ pub struct Job {
     seen: Arc<PlainMutex<Option<(i64, Instant)>>>,
 }
 
-/// The moment at which a [`Job`] records a slot. It decides about a slot whose runner dies at work, or loses the lock there.
+/// The moment at which a [`Job`] records a slot. It decides whether a slot is run again if its runner dies or loses the
+/// lock during the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third time")]
 pub enum JobRecord {
-    /// Before the work: a slot is run **at most once**, and may be lost. If its runner dies at work, or the work fails, the
-    /// slot stays on record and is not run again, done or not.
+    /// Before the work: a slot is run **at most once**, and may be lost. If its runner dies at work, or the work fails,
+    /// the slot stays recorded and is not run again, done or not.
     #[default]
     Before,
-    /// After the work: a slot is run **at least once**, and may be repeated, in whole or in part. If its runner dies, or the
-    /// work fails, another fire of the same slot runs it again, unless a later slot was recorded first. A runner that is
-    /// stopped may go on when another has begun: let the store check the [fencing token](crate::HoldMonitor::fencing_token).
+    /// After the work: a slot is run **at least once**, and may be repeated, in whole or in part. If its runner dies,
+    /// or the work fails, another fire of the same slot runs it again, unless a later slot was recorded first. A paused
+    /// runner may go on after another has begun: let the store check the [fencing
+    /// token](crate::HoldMonitor::fencing_token).
     After,
 }
 
@@ -104,9 +108,9 @@ pub enum JobRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a caller handles each")]
 pub enum JobOutcome<T> {
-    /// It was run here, with this result, and is on record.
+    /// The slot was run here, with this result, and is recorded.
     Ran(T),
-    /// This very slot is on record. With [`JobRecord::Before`] its work may still be under way, or have failed.
+    /// This very slot is recorded. With [`JobRecord::Before`] its work may still be under way, or have failed.
     RanAlready {
         /// The slot of this fire.
         slot: JobSlot,
@@ -115,25 +119,25 @@ pub enum JobOutcome<T> {
         /// When it was recorded.
         at: SystemTime,
     },
-    /// A later slot is on record, so this one was not run here, and will not be. It is not known whether it was run
-    /// before, because the record has the last slot only.
+    /// A later slot is recorded, so this one was not run here, and will not be. Whether it was run before is not known,
+    /// because the record has the last slot only.
     Superseded {
-        /// The slot on record.
+        /// The recorded slot.
         last: JobSlot,
         /// The identifier of the machine that has recorded it.
         by: String,
         /// When it was recorded.
         at: SystemTime,
     },
-    /// The job is being run, in this slot or another. The slot of this fire was not run here. If it has to be, fire again,
-    /// or [wait](Job::with_wait_limit).
+    /// The job is being run, for this slot or another. The slot of this fire was not run here. If it has to be, fire
+    /// again, or [wait](Job::with_wait_limit).
     Running {
         /// The identifier of the machine that has the lock. Empty if it was asked to release.
         by: String,
     },
     /// The last run was recorded less than [`with_least_pause`](Job::with_least_pause) ago. The slot was not run.
     TooEarly {
-        /// When it may be run.
+        /// When the slot may be run.
         until: SystemTime,
     },
 }
@@ -156,9 +160,10 @@ impl<T> JobOutcome<T> {
 
 /// The name of a fire of a [`Job`]: usually the time for which it was planned, and not the time that a clock shows.
 ///
-/// Slots are **compared as text**, byte by byte. Write times in one format and one zone, with leading zeros and the year
-/// first (`2026-11-22T02:00Z`). `From<u64>` makes a text of 20 digits from a number. If you write numbers yourself, give
-/// all of them the same number of digits. A slot of digits is refused if the last one on record has more digits, or fewer.
+/// Slots are **compared as text**, byte by byte. Write times in one format and one zone, with leading zeros and the
+/// year first (`2026-11-22T02:00Z`). `From<u64>` makes a text of 20 digits from a number. If you write numbers
+/// yourself, give all of them the same number of digits. A slot of digits is refused if the recorded slot has more
+/// digits, or fewer.
 ///
 /// At most 1,024 bytes, not empty, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,13 +200,13 @@ impl JobSlot {
         Err(Error::invalid("slot", reason))
     }
 
-    /// The slot as text.
+    /// Returns the slot as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Compares this slot with `last`, the last on record.
+    /// Compares this slot with `last`, the recorded slot.
     fn compare(&self, Self(last): &Self) -> Result<Ordering> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if self.0.len() != last.len() && is_number(&self.0) && is_number(last) {
@@ -242,7 +247,7 @@ impl LastJob {
         (!slot.is_empty()).then(|| Self { slot: slot.into(), by: by.to_owned(), at })
     }
 
-    /// The reason why a fire of `slot` needs no run, if there is one.
+    /// Returns why a fire of `slot` needs no run; `None` if it needs one.
     fn covers<T>(&self, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Self { slot: last, by, at } = self.clone();
         Ok(match slot.compare(&last)? {
@@ -263,7 +268,7 @@ impl Job {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Creates a handle of the job at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the job at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -294,25 +299,24 @@ impl Job {
     /// Sets the pause between the record of a run and the next run. A fire within it is
     /// [`TooEarly`](JobOutcome::TooEarly). The default is zero, the longest pause a hundred years.
     ///
-    /// Use it for slots that come from the machines' own clocks, like "now, to the minute". There a fast job may have ended
-    /// before a late clock fires, and that fire may have another slot. Give more than the clocks differ, and less than the
-    /// period. The pause is measured by the clock of the servers' leader. After a change of leader it is shorter or longer by
-    /// the difference of their clocks. It is no longer than the pause from the moment on at which this handle, or a clone,
-    /// has first seen the record, by the clock of this machine. So keep the handle between fires. It costs a write.
+    /// Use it for slots that come from the machines' own clocks, like "now, to the minute". There, a fast job may have
+    /// ended before a machine with a late clock fires, perhaps for another slot. Set the pause longer than the clocks
+    /// differ, and shorter than the period. The pause is measured by the clock of the servers' leader. After a change
+    /// of leader it is off by the difference of the leaders' clocks. It ends at the latest `pause` after this handle,
+    /// or a clone, first saw the record, by the clock of this machine. So keep the handle between fires. The check
+    /// costs a write.
     #[must_use]
     pub fn with_least_pause(mut self, pause: Duration) -> Self {
         self.least_pause = pause.min(LONGEST);
         self
     }
 
-    /// Sets the time for which a fire waits for the servers and for another machine that runs the job. It takes over if
-    /// that machine dies. Give it the period of the job: a fire then waits for a run that takes long, and ends
-    /// before the next one.
+    /// Sets how long a fire waits for the servers and for another machine that runs the job. The fire takes over if
+    /// that machine dies. Set it to the job's period: a fire then waits for a long run, and ends before the next fire.
     ///
     /// After the limit the result is [`Error::Unavailable`], or [`Running`](JobOutcome::Running) if the fire was in the
-    /// queue. The name of the machine that runs the job is read then, which takes at most one session timeout more. The
-    /// default is zero: no wait for another machine, and one session timeout for the servers. A limit too long for a clock
-    /// is no limit.
+    /// queue. Reading the name of the machine that runs the job may take one more session timeout. The default is zero:
+    /// no wait for another machine, and one session timeout for the servers. A limit too long for a clock is no limit.
     ///
     /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens on all
     /// machines, the slot is not run.
@@ -322,23 +326,24 @@ impl Job {
         self
     }
 
-    /// Runs `work` for `slot`, unless that was done, is being done, or comes too early.
+    /// Runs `work` for `slot`, unless the slot was run, is being run, or comes too early.
     ///
-    /// A slot on record costs one read. `work` is called with a view of the hold: with its fencing token, and
-    /// [`revoke_requested`](HoldMonitor::revoke_requested). Its future is dropped at its next `await` when the lock is lost.
+    /// A recorded slot costs one read. `work` gets a monitor of the hold, with its fencing token and
+    /// [`revoke_requested`](HoldMonitor::revoke_requested). When the lock is lost, the future of `work` is dropped at
+    /// its next `await`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops that of `work` and releases the lock in the background. The slot is on record then if it
-    /// is recorded before the work.
+    /// Dropping the future drops that of `work` and releases the lock in the background. A slot that was recorded
+    /// before the work stays recorded.
     ///
     /// # Errors
     ///
-    /// The error of `work`, as it is. The slot stays on record if it is recorded before the work. Otherwise it is not
-    /// recorded.
+    /// The error of `work`, as it is. With [`JobRecord::Before`] the slot stays recorded, with
+    /// [`After`](JobRecord::After) it is not recorded.
     ///
-    /// [`Error::Lost`] if the lock was lost before the work was done and recorded: the work may have been done in part, or,
-    /// if it is recorded afterwards, as a whole.
+    /// [`Error::Lost`] if the lock was lost before the work was done and recorded: the work may have been done in part,
+    /// or, with [`After`](JobRecord::After), as a whole.
     ///
     /// [`Error::InvalidInput`] if the slot cannot be stored or compared. [`Error::NoAuth`] if the ACLs deny it: the job needs
     /// the rights that a lock needs, READ and WRITE on the record, and for [`with_least_pause`](Self::with_least_pause) WRITE on the lock
@@ -406,7 +411,7 @@ impl Job {
         if self.record == JobRecord::After && done.is_ok() {
             self.enter(&guard, slot).await?;
         }
-        // The work is done and recorded, even if the lock was lost since.
+        // The outcome stands, even if the lock was lost since.
         let _ = guard.release().await;
         done.map(JobOutcome::Ran)
     }
@@ -435,7 +440,7 @@ impl Job {
         self.read(None).await
     }
 
-    /// Takes the lock to run `slot`; the inner error is why it is not to be run here.
+    /// Acquires the lock to run `slot`; the inner error is why this process must not run it.
     async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<MutexGuard, JobOutcome<T>>> {
         slot.validate()?;
         let began = Instant::now();
@@ -454,11 +459,11 @@ impl Job {
                 if let Some(holder) = self.contenders().await?.into_iter().find(Contender::is_holder) {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }
-                // It has just released.
+                // The holder has just released.
                 continue;
             };
             let why_not = match self.why_not(&guard, slot).await {
-                // Nothing was recorded or begun, so another hold will do as well.
+                // Nothing was recorded or begun, so retry with another hold.
                 Err(error @ Error::Lost(_)) if error.is_transient() && began.elapsed() < self.wait => continue,
                 why_not => why_not?,
             };
@@ -470,7 +475,7 @@ impl Job {
         }
     }
 
-    /// Why the holder is not to run `slot`. From the grant on, the record is as the last holder has left it.
+    /// Returns why the holder must not run `slot`. After the grant, the record is as the last holder has left it.
     async fn why_not<T>(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Some(last) = guard.run_until_lost(self.read(Some(Duration::MAX))).await?? else {
             return Ok(None);
@@ -481,7 +486,7 @@ impl Job {
         }
     }
 
-    /// What is on record, as far as the connected server knows.
+    /// Reads the record, as far as the connected server knows.
     async fn read(&self, limit: Option<Duration>) -> Result<Option<LastJob>> {
         let path = self.record_path.as_str();
         match self.session.request(limit, |client| async move { client.get_data(path).await }).await? {
@@ -494,7 +499,7 @@ impl Job {
         }
     }
 
-    /// Notes that the record is the one which this transaction has written.
+    /// Records when the record that this transaction wrote was first seen.
     fn see(&self, mzxid: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.is_some_and(|(seen, _)| seen == mzxid) {
@@ -502,25 +507,25 @@ impl Job {
         }
     }
 
-    /// How long ago the record was seen first, which is at most its age.
+    /// Returns how long ago the record was first seen, which is at most its age.
     fn age(&self) -> Duration {
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.map_or(Duration::ZERO, |(_, at)| at.elapsed())
     }
 
-    /// Until when it is too early to run, if it is, after a run that was recorded at `last`.
+    /// Returns `TooEarly` if the pause after a run that was recorded at `last` is not over.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
-        // The leader that gave the record its time may have had a clock that was far ahead.
+        // Our clock decides first: the leader that dated the record may have had a clock that was far ahead.
         if self.age() >= self.least_pause {
             return Ok(None);
         }
         let until = last + self.least_pause;
-        // A write, because it returns the time of the servers. Nobody reads it.
+        // A write, because it returns the time of the servers. Nobody reads the data.
         let now = time(self.write(guard, guard.path(), &[]).await?.mtime);
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))
     }
 
-    /// Puts `slot` on record.
+    /// Records `slot`.
     async fn enter(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<()> {
         let record = [slot.0.as_bytes(), b"\n", self.session.lock_options().identifier()].concat();
         let written = self.write(guard, &self.record_path, &record).await?;
@@ -528,9 +533,9 @@ impl Job {
         Ok(())
     }
 
-    /// Writes the data of a node, which it creates if it is missing. Returns its stat then.
+    /// Writes the data of a node, which is created if it is missing. Returns the node's stat.
     ///
-    /// It may be written twice, but never after the lock is gone: each request checks the lock.
+    /// The data may be written twice, but never after the lock is gone: each request checks the lock.
     async fn write(&self, guard: &MutexGuard, path: &str, data: &[u8]) -> Result<Stat> {
         let new = &CreateMode::Persistent.with_acls(self.session.lock_options().acls());
         let write = async {
@@ -544,7 +549,7 @@ impl Job {
                     if is_missing {
                         writer.add_create(path, &[], new)?;
                     }
-                    // Its result has a stat on all servers, which that of a create has not.
+                    // All servers return a stat for this write, but not for a create.
                     writer.add_set_data(path, data, None)?;
                     match writer.commit().await {
                         Err(CheckWriteError::CheckFailed { source: ZkError::NoNode }) => {
@@ -557,7 +562,7 @@ impl Job {
                 match written.await? {
                     Ok(written) => return written,
                     Err(ZkError::NoNode) if !is_missing => is_missing = true,
-                    // By a request of ours whose answer was lost.
+                    // Created by a request of ours whose answer was lost.
                     Err(ZkError::NodeExists) => is_missing = false,
                     Err(error) => return Err(Error::refused("write", path, error)),
                 }
@@ -574,7 +579,7 @@ fn written(mut results: Vec<MultiWriteResult>) -> Result<Stat, ZkError> {
     }
 }
 
-/// A time, from the milliseconds that the servers give.
+/// Converts the milliseconds of the servers.
 fn time(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or_default())
 }

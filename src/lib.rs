@@ -21,13 +21,14 @@
 //! # }
 //! ```
 //!
-//! Work that is done ends by dropping the guard, at the latest at the end of its scope, as with [`std::sync::MutexGuard`].
-//! The drop sends the delete at once and does not wait, so a loss after the work does not turn success into an error.
-//! [`Session::close`] at the end of the program waits until everything is deleted. [`release().await`](MutexGuard::release)
-//! is for a caller that has to know that the lock is free, or wants to learn that the hold was lost before.
+//! When the work is done, drop the guard or let its scope end, as with [`std::sync::MutexGuard`]. The drop sends the
+//! delete at once and does not wait, so a loss after the work does not turn success into an error. [`Session::close`]
+//! at the end of the program waits until everything is deleted. Call [`release().await`](MutexGuard::release) if you
+//! must know that the lock is free, or that the hold was not lost before.
 //!
-//! Give the guard a name, also if you do not use it: `let _guard = …`. A guard in `let _ = mutex.lock().await?` is dropped at the end
-//! of that line, so the work below it runs without the lock. The compiler says nothing; clippy's `let_underscore_must_use` does.
+//! Give the guard a name, even if you do not use it: `let _guard = …`. A guard in `let _ = mutex.lock().await?` is
+//! dropped at the end of that line, so the work below it runs without the lock. The compiler does not warn; clippy's
+//! `let_underscore_must_use` does.
 //!
 //! # Recipes
 //!
@@ -39,16 +40,16 @@
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
 //! | [`SemaphoreShare`] | permits that a process keeps for its tasks, without a request for each use |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
-//! | [`Election`] | one leader among candidates, [term after term](Election::run) or for one, and [observers](Observer) of it |
-//! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
+//! | [`Election`] | one leader among candidates, for one term or [term after term](Election::run), and its [observers](Observer) |
+//! | [`Job`] | work that a fleet does at most once, or at least once, for each fire, and records |
 //!
 //! Members of a group, numbered slots and shards are in the package
-//! [`zookeeper-groups`](https://docs.rs/zookeeper-groups), which stands on the public API of this one.
+//! [`zookeeper-groups`](https://docs.rs/zookeeper-groups), which is built on the public API of this one.
 //!
-//! Each lock above but the job and the share has a call that waits, one that does not wait, and one with a time limit. All others but
-//! the re-entrant mutex also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
-//! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
-//! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
+//! Each recipe but the job and the share has a call that waits, one that does not wait, and one with a time limit. All
+//! of these but the re-entrant mutex also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders`
+//! lists holders and waiters, `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard
+//! dereferences to a [`Hold`]; its [monitor](Hold::monitor) shows the hold to other tasks and does not keep the lock.
 //!
 //! The tests of a service need no server: with the feature `testing`, `Session::local` connects to a simulated one.
 //!
@@ -56,8 +57,8 @@
 //!
 //! * **Exclusion.** Two live sessions never hold the same lock at once.
 //! * **Order.** Locks are granted in the order in which the contenders' nodes were created.
-//! * **No herd.** A waiter waits only for its predecessor, so a release wakes one waiter, however many there are, and it may
-//!   hold the lock before the release has returned.
+//! * **No herd.** A waiter waits only for its predecessor. So a release wakes only the next waiter, or the readers
+//!   behind a writer, however many wait. They may hold the lock before the release has returned.
 //! * **Growing tokens.** Each grant of a lock has a larger token than every conflicting grant before it, even after the
 //!   lock's path was deleted and created again.
 //! * **Reported loss.** While the session's runtime runs, a hold reports its loss before the servers can expire its
@@ -66,18 +67,18 @@
 //! * **No leftover nodes.** A dropped future, a cut connection, a panic or a refused request leaves no node behind,
 //!   once the servers can be reached again.
 //! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
-//!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](error::Unanswered) in `why`.
-//!   With a `d` of zero it asks the connected server once. Without a connection it returns at once.
+//!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](error::Unanswered) in
+//!   `why`. With a `d` of zero the call does not wait for a connection: without one it returns at once.
 //! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
 //!   connection was lost before the answer, a node that is gone counts as released.
-//! * **Outages.** A lost connection costs a waiter no place in the queue while its session lives. Its grant may come a third of
-//!   the session timeout after the reconnect, because a session without holds does not renew its trust and has to prove that it
-//!   lives. A holder loses nothing if the client is connected again within 0.38 session timeouts.
+//! * **Outages.** A waiter keeps its position through a lost connection while its session lives. Its grant may come a
+//!   third of the session timeout after the reconnect, because a session without holds does not renew its trust and
+//!   must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38 session timeouts.
 //! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
 //!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.
-//! * **Visible writes.** What a holder wrote to the same ZooKeeper before it released the lock, the next holder reads
-//!   in the session that it holds in.
+//! * **Visible writes.** The next holder, in the session that holds the lock, reads everything that earlier holders
+//!   wrote to the same ZooKeeper before their release.
 //!
 //! # Limits
 //!
@@ -85,56 +86,59 @@
 //!   and its write, and continue when another contender holds the lock. No lock can prevent that. A resource that
 //!   refuses old [`FencingToken`]s can. For data in the same ZooKeeper use [`Hold::check_writer`].
 //! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free
-//!   at once. The hold reports it as soon as the servers do.
+//!   at once. The hold reports the loss as soon as the servers do.
 //! * **A waiter whose node is deleted by hand may still be granted the lock**, if a holder of its own session releases
-//!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time. That
-//!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted). A caller of a semaphore whose
-//!   turn is deleted at the moment in which permits become free may still get them. There are never more permits than the limit.
-//! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout, although
-//!   nobody holds the lock. With a semaphore this is so even if permits are free. The guide
-//!   [what can go wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.
+//!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time, with the
+//!   larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted). A semaphore's caller whose node
+//!   in the queue is deleted just when permits become free may still get them. Never more permits are in use than the
+//!   limit.
+//! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout,
+//!   although nobody holds the lock. In a semaphore, this happens even if permits are free. The guide [what can go
+//!   wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
 //! * **No progress without a majority of the servers.**
 //! * **Nothing is undone** that a holder did before it lost the lock.
-//! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes below its path, and
-//!   the others have theirs in it. Neither looks at the other's. Use one recipe for each path.
-//! * **The data of a lock's path is the lock's.** A free lock is taken in one request, which also writes the empty data of the
-//!   path. Data that somebody writes there after this session has seen it empty may be overwritten;
+//! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes in `locks`
+//!   and `leases` below its path, the others directly below theirs. Neither sees the other's nodes. Use one recipe for
+//!   each path.
+//! * **The data of a lock's path is the lock's.** An uncontended lock is acquired in one request, which also writes
+//!   empty data to the path. Data that you write there after the session saw the path empty may be overwritten;
 //!   [`Options::with_one_request`] turns that off.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
 //!   reader cannot become a writer.
 //! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.
 //! * **A paused virtual machine goes unnoticed** if its clocks were paused too.
-//! * **A copied process goes unnoticed**: one that is restored twice from a checkpoint (CRIU, a snapshot of a virtual
-//!   machine), or that goes on in both parent and child of a `fork` without `exec`. The copies share one ZooKeeper session, so
-//!   each may report the same hold as held. Close the session before the copy is made, and connect in each copy.
-//! * **Servers with different limits for session timeouts.** A session relies on the timeout of its first connection. A server
-//!   with a lower limit shortens it at a reconnect, and the client does not report that. Such a session may expire before its
-//!   holds report the loss. Limits that are changed server by server are different meanwhile.
+//! * **A copied process goes unnoticed**: for example one restored twice from a checkpoint (CRIU, a snapshot of a
+//!   virtual machine), or running in both parent and child after a `fork` without `exec`. The copies share one
+//!   ZooKeeper session, so each may report the same hold as held. Close the session before the copy is made, and
+//!   connect in each copy.
+//! * **Servers with different limits for session timeouts.** A session relies on the timeout of its first connection. A
+//!   server with a lower limit shortens it at a reconnect, and the client does not report that. Such a session may
+//!   expire before its holds report the loss. Changing the limits server by server has the same effect meanwhile.
 //!
 //! # Trust
 //!
 //! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later.
 //! A hold therefore computes until when its session certainly lives, and reports its loss at that instant. The [trust
-//! rule](guide::trust) has the proofs that count, and the assumptions. For you it means:
+//! rule](guide::trust) lists the proofs that count and the assumptions. For you this means:
 //!
-//! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. It is
+//! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. The state is
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
 //! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest
 //!   write.
 //! * A hold survives 0.38 *T* without an answer, if the servers answered at once before. After a reconnect trust is back
 //!   with the first write that is answered.
-//! * It costs four small writes and four reads per *T* and session with holds, for any number of holds.
+//! * Trust costs four small writes and four reads per *T* and session with holds, for any number of holds.
 //!
 //! # Do not block the runtime
 //!
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
-//! trust lasts, nothing can wake [`Hold::lost`]. It then comes late, perhaps after the next grant, and the session
-//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are
-//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect
-//! the session on a runtime of its own. A loss does not stop work on such a thread: let it hand over the token.
+//! trust lasts, nothing can wake [`Hold::lost`]. It then resolves late, perhaps after the next grant, and the session
+//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks the state before every step, so both
+//! are right as soon as they run again. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session
+//! on a runtime of its own. A loss does not stop work on such a thread, so let the work send the token.
 //!
 //! [`tokio::task::spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!
@@ -142,9 +146,10 @@
 //!
 //! `tracing` layers and `metrics` recorders are your code. They may call this crate, take locks of their own, and panic.
 //!
-//! * What a session logs and counts by itself, such as a lost lock, comes from a task of its own, a moment after it happened.
-//!   The session's lock is never held meanwhile, and a layer that panics costs that event. So after [`Hold::lost`] has returned,
-//!   the warning and the counter of the loss may still be on their way. [`Session::close`] waits for them for up to a second.
+//! * A session logs and counts its own events, such as a lost lock, in a separate task, a moment after they happened.
+//!   The session's internal mutex is not locked meanwhile, and a layer that panics loses only that event. So after
+//!   [`Hold::lost`] has returned, the warning and the counter of the loss may not have arrived yet. [`Session::close`]
+//!   waits for them for up to a second.
 //! * A layer that *blocks*, on a full pipe for example, blocks one thread of the runtime. Losses are reported in time
 //!   as long as the runtime has another thread. A runtime with one thread stands still; see
 //!   [above](#do-not-block-the-runtime).
@@ -152,23 +157,24 @@
 //!
 //! # Futures
 //!
-//! A future keeps its place in the queue, and a grant that was made to it, until it is dropped, as in tokio's fair locks. A grant
-//! is a hold from the moment it is given: its limit ([`Options::with_max_hold`]) runs, a [drain](Session::drain) waits for it, and
-//! it can be lost. Do not keep a future and stop polling it: spawn it, or use `enqueue`. A call never returns a hold that it knows
-//! to be lost: it begins again, and a [`Waiting`] returns [`Error::Lost`].
+//! A future keeps its position in the queue, and then its grant, until it is dropped, as in tokio's fair locks. A grant
+//! counts as a hold at once: its limit ([`Options::with_max_hold`]) runs, a [drain](Session::drain) waits for it, and
+//! it can be lost. Do not keep a future and stop polling it: spawn it, or use `enqueue`. A call never returns a hold
+//! that it knows to be lost: it queues again. A [`Waiting`], and a call whose hold reached its limit, return
+//! [`Error::Lost`].
 //!
 //! # Cancel safety
 //!
 //! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted
-//! in the background. A dropped release continues there. Dropping a guard sends the delete before the drop returns, on
-//! any thread, and does not wait for the answer.
+//! in the background. A dropped release continues in the background. Dropping a guard sends the delete before the drop
+//! returns, on any thread, and does not wait for the answer.
 //!
 //! # Runtimes
 //!
 //! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may
-//! panic: [`Mutex::try_lock`] and [`Hold::lost`] always do. A call that panics leaves no node behind: it is deleted in
-//! the background. No runtime is needed to create a lock, to call [`Hold::state`], to await
-//! [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a session.
+//! panic: [`Mutex::try_lock`] and [`Hold::lost`] always do. A call that panics leaves no node behind. No runtime is
+//! needed to create a lock, to call [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a
+//! [`Waiting`] or a session.
 //!
 //! # Sessions
 //!
@@ -184,7 +190,7 @@
 //!
 //! * `blocking`: [`blocking`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/blocking/), the locks for threads
 //!   without a runtime. One session can serve both threads and tasks.
-//! * `metrics`: [`metrics`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/metrics/), numbers of locks and
+//! * `metrics`: [`metrics`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/metrics/), metrics of locks and
 //!   sessions, for the recorder of the `metrics` crate.
 //! * `testing`: `Session::local`, a session with simulated servers within the process, which a test can disconnect, expire and
 //!   make unavailable. Add it under `[dev-dependencies]`.
@@ -192,11 +198,11 @@
 //! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: the features of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
 //!
-//! It needs ZooKeeper 3.6 or later, and for its promises a Unix. Elsewhere it compiles and runs, for development: its clock there may
-//! stand still while the computer sleeps, and nothing is tested.
+//! The crate needs ZooKeeper 3.6 or later, and a Unix for its promises. Elsewhere it runs for development only: the
+//! clock may stand still while the computer sleeps, and nothing is tested.
 //!
-//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is exported, `async-trait` 0.1 and `futures-util` 0.3 for the traits,
-//! and `tracing` 0.1 for spans. Depend on the last three where you name what is theirs.
+//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is exported, `async-trait` 0.1 and `futures-util`
+//! 0.3 for the traits, and `tracing` 0.1 for spans. Depend on the last three where you name their items.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -264,7 +270,7 @@ pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 #[doc(inline)]
 pub use crate::session::{Servers, Session, SessionState};
 
-/// Its blocks of Rust are compiled.
+/// Compiles the Rust blocks of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,8 @@
 //! Owns [`Lock`], which all recipes acquire.
 //!
-//! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides; see `machine`.
-//! 2. Before its first request, a call is owned by a value with `Drop`, so its future may be dropped at any point.
+//! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides when it is
+//!    granted; see `machine`.
+//! 2. A value with `Drop` owns a call from before its first request, so the call's future may be dropped at any point.
 
 mod waiting;
 
@@ -32,7 +33,7 @@ pub(crate) struct Lock {
     /// The path that stands for the lock in guards, errors and logs.
     pub(crate) path: LockPath,
     pub(crate) options: Options,
-    /// The queues of the lock's nodes, without the queue of turns.
+    /// The queues of the lock's nodes, without a semaphore's queue of turns.
     pub(crate) queues: Arc<[Queue]>,
     /// The nodes to create.
     draft: Arc<Draft>,
@@ -102,8 +103,8 @@ impl Lock {
         self.acquire_with(None, true).await
     }
 
-    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given. `retries`: if the
-    /// hold was lost while nobody polled this future, queues again. Otherwise the loss is returned.
+    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if given. `retries`:
+    /// queues again if the hold was lost before this future was polled, instead of returning the loss.
     pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>, retries: bool) -> Result<Hold> {
         let acquisition = self.acquisition();
         let held = self.acquire_in(&acquisition, progress, retries);
@@ -141,7 +142,7 @@ impl Lock {
         .await
     }
 
-    /// Queues and waits for the grant. Returns `None` if it timed out after it had a predecessor.
+    /// Queues and waits for the grant, for at most `limit`. Returns `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
         let (progress, acquisition) = (Arc::<Progress>::default(), self.acquisition());
         if limit.is_zero() {
@@ -158,13 +159,13 @@ impl Lock {
         acquisition.run(in_time, token).await
     }
 
-    /// Takes the lock if no contender is ahead of us.
+    /// Acquires the lock if no contender is ahead of us.
     pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.session.within(None, self.try_in(&acquisition)), token).await
     }
 
-    /// Takes the lock if no contender is ahead of us, however long the requests take.
+    /// Acquires the lock if no contender is ahead of us, however long the requests take.
     pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.try_in(&acquisition), token).await
@@ -214,9 +215,9 @@ impl Lock {
     }
 }
 
-/// Whether the hold was lost before the caller looked at it.
+/// Returns whether the hold was lost before the caller saw it.
 fn was_lost(granted: &Result<Granted, Failed>) -> bool {
-    // A limit that is over before the grant is read would be over each time.
+    // A `max_hold` that ends before the grant is read would do so at every retry.
     matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
 }
 

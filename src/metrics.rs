@@ -1,7 +1,7 @@
 //! Metrics of locks and sessions, reported through the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
 //!
-//! They go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`. Without a recorder
-//! they cost little and go nowhere.
+//! The metrics go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`.
+//! Without a recorder they cost little and go nowhere.
 //!
 //! | name | type | unit | labels | meaning |
 //! |---|---|---|---|---|
@@ -24,14 +24,15 @@
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`,
 //! `cancelled`, or a word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`,
 //! `running`, `too_early`, or `failed` for an error. `cause` is the reason of the [`Loss`]: `expired`, `trust_ended`,
-//! `deleted`, `closed` or `max_hold`; of a pause it is `returned`, within a second, or `panicked`. `lock` is the label that the function given to [`label_locks_by`] returns, and empty
-//! without such a function. It is not the path, because each path would make time series of its own. `request` is `create`,
-//! `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`,
-//! `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The guide
+//! `deleted`, `closed` or `max_hold`; of a pause it is `returned`, within a second, or `panicked`. `lock` is the label
+//! that the function given to [`label_locks_by`] returns, and empty without such a function. It is not the path,
+//! because each path would create its own time series. `request` is `create`, `delete`, `delete_many`, `replace`,
+//! `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`, `check`, `stat`, `read`, `write`, or
+//! `user` for requests by [`Session::request`](crate::Session::request). The guide
 //! [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
 //!
 //! [`TRUST`] has the value of the session that reported last. [`CONNECTED`] and [`CLEANUP`] add up all sessions of the
-//! process. While no lock is held, nothing has to be trusted, and [`TRUST`] keeps its last value.
+//! process. While no lock is held, [`TRUST`] keeps its last value.
 //!
 //! Install the recorder before you make the first session, because most gauges are reported as changes. When a session is
 //! made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`] are reported as 0. When a lock is made, so are [`WAITING`],
@@ -96,8 +97,8 @@ type Namer = dyn Fn(&str) -> Cow<'static, str> + Send + Sync;
 
 static NAMER: OnceLock<Box<Namer>> = OnceLock::new();
 
-/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of a few words: each word
-/// makes time series of its own.
+/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of a few words: each
+/// word creates its own time series.
 ///
 /// Returns whether the function was set: only the first call sets one.
 ///
@@ -157,7 +158,7 @@ pub(crate) fn in_cleanup(nodes: i64) {
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
-    // No acquisition ends with these errors: a close returns the first, and a membership the second.
+    // Only a membership fails with `name_taken`, no acquisition.
     let errors = Error::KINDS.iter().copied().filter(|kind| *kind != "name_taken");
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);

@@ -17,9 +17,8 @@ use crate::session::Session;
 /// One transaction joins all queues, so the order is the same in every queue. No two multi-locks can wait for each
 /// other, in any order of paths. *n* uncontended locks cost one write.
 ///
-/// This is not true beside code that acquires several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`. Beside such code you must also acquire the locks one by one, in an order of paths that all
-/// clients share.
+/// This does not hold beside code that acquires several of the locks one after the other, such as Curator's
+/// `InterProcessMultiLock`. There, acquire the locks one by one too, in an order of paths that all clients share.
 ///
 /// The nodes of a guard are in the order in which the members were named.
 ///
@@ -34,8 +33,8 @@ use crate::session::Session;
 ///
 /// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do, with two differences:
 ///
-/// * [`Error::Evicted`] is returned by calls that wait only if there is one member.
-/// * [`Error::InvalidInput`] is also returned if the missing paths do not fit into one request together with the nodes.
+/// * Calls that wait return [`Error::Evicted`] only if there is one member.
+/// * All calls also return [`Error::InvalidInput`] if the missing paths and the nodes do not fit into one request.
 ///
 /// # Panics
 ///

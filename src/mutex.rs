@@ -125,8 +125,8 @@ impl Mutex {
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
     /// The call does not wait for other contenders, but it waits for the servers, for up to one session timeout. This
-    /// includes a session that was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does not
-    /// wait for the servers.
+    /// includes a session that was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does
+    /// not wait for a connection.
     ///
     /// A contended lock costs one round trip and no write. Every node counts, including that of a contender that is
     /// releasing, or of a dead process whose session has not ended yet. [`contenders`](Self::contenders) may therefore
@@ -150,12 +150,12 @@ impl Mutex {
     /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if another contender
     /// was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection. Without a connection, or when
-    /// it is lost before the answer, the call returns [`Error::Unavailable`](crate::Error::Unavailable) at once. A limit
-    /// too long for a clock is no limit.
+    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection. Without a connection, or
+    /// if it is lost before the answer, the call returns [`Error::Unavailable`](crate::Error::Unavailable) at once. A
+    /// limit too long for a clock is no limit.
     ///
-    /// `None` means that the servers answered and another contender has the lock: a service would return 423 (locked).
-    /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.
+    /// `None` means that the servers answered and another contender was ahead: a service would return 423 (locked). If
+    /// `limit` is too short for the first requests (a few round trips and a write), the result is an error instead.
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) means that no answer came within `limit`: a service would return
     /// 503 (unavailable). [`Unanswered`](crate::error::Unanswered) has the reason.

@@ -36,7 +36,7 @@ pub enum Parents {
 /// Choices for one lock, or, with [`Session::with_lock_options`](crate::Session::with_lock_options), for all locks of a
 /// session.
 ///
-/// A lock's own options take precedence over its session's. An option that is not set here is as in the session. If the
+/// A lock's own options override its session's. An option that the lock does not set is as in the session. If the
 /// session does not set it either, the default applies.
 ///
 /// # Examples
@@ -57,13 +57,14 @@ pub struct Options {
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
-    /// Set if the session's configuration has credentials. Shows whether the warning about open locks was logged.
+    /// Set if the session's configuration has credentials. Shows whether the warning about locks with open ACLs was
+    /// logged.
     pub(crate) credentials: Option<Arc<Once>>,
 }
 
 impl Options {
-    /// Creates options that set nothing. By default, nodes are open to everyone, and identified by host name, process id
-    /// and a random part.
+    /// Creates options that set nothing. By default, nodes are open to everyone, and the identifier is host name,
+    /// process id and a random part.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -168,7 +169,7 @@ impl Options {
 
     /// Sets whether a release also deletes the lock's path if it leaves the path empty.
     ///
-    /// Use it for a path per key, because the server itself deletes at most 10,000 empty containers a minute. The default
+    /// Use it where each key has its own path: the servers delete at most 10,000 empty containers a minute. The default
     /// is `false`.
     ///
     /// # Examples
@@ -187,10 +188,10 @@ impl Options {
     /// Sets how long a hold lasts at most. After this time the hold releases itself and reports
     /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
     ///
-    /// The limit counts from the grant, even if its future is not polled. So it is for locks that are taken for one piece of work: `Mutex`, `ReentrantMutex`, `RwLock`,
-    /// `MultiLock`, a permit of a `Semaphore`, a `Job`. Set it for such a lock, and not for a session that has others: it would also end the
-    /// terms of an `Election` and the shards of `zookeeper-groups`, and a permit of a `SemaphoreShare` whose task was lent it a moment ago.
-    /// `Slots` ignore it.
+    /// The limit counts from the grant, even if its future is not polled. Set it for locks that are held for one piece
+    /// of work: `Mutex`, `ReentrantMutex`, `RwLock`, `MultiLock`, a permit of a `Semaphore`, a `Job`. Do not set it for
+    /// a session that has other locks: it would also end the terms of an `Election` and the shards of
+    /// `zookeeper-groups`, and a permit of a `SemaphoreShare` that a task was lent a moment ago. `Slots` ignore it.
     ///
     /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
     /// its session expires. A duration too long for a clock is no limit.
@@ -236,11 +237,11 @@ impl Options {
         self
     }
 
-    /// Sets whether a free lock is taken in one request. On by default.
+    /// Sets whether an uncontended lock is acquired in one request. On by default.
     ///
-    /// The request that creates the node then also writes empty data to the lock's path, because the answer has the number
-    /// of children. A session does that only where it has seen that the path has no data. Data that is written there later
-    /// may be overwritten, so turn this off where the path of a lock has data of your own.
+    /// The request that creates the node then also writes empty data to the lock's path, because the answer has the
+    /// number of children. A session does so only if it has seen that the path has no data. Data that is written there
+    /// later may be overwritten, so turn this off if the path of a lock has data of your own.
     #[must_use]
     pub fn with_one_request(mut self, on: bool) -> Self {
         self.one_request = Some(on);
@@ -281,7 +282,7 @@ impl Options {
         self.parents.unwrap_or_default()
     }
 
-    /// Returns the ACLs of paths and ancestors that are created.
+    /// Returns the ACLs of the path and its missing ancestors.
     #[must_use]
     pub fn parent_acls(&self) -> Acls<'_> {
         self.parent_acls.as_deref().map_or_else(|| self.acls(), Acls::new)
@@ -305,7 +306,7 @@ impl Options {
         self.max_hold
     }
 
-    /// Returns whether a free lock is taken in one request.
+    /// Returns whether an uncontended lock is acquired in one request.
     #[must_use]
     pub fn one_request(&self) -> bool {
         self.one_request.unwrap_or(true)

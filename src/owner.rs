@@ -1,4 +1,4 @@
-//! Owns [`Owner`]: what an owner holds, and the turn in which its calls acquire.
+//! Owns [`Owner`]: its holds, and the mutexes by which its calls acquire one at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::path::LockPath;
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<Register>>);
 
-/// What an owner has, by session and path.
+/// The locks of an owner, by session and path.
 type Register = HashMap<(usize, LockPath), Arc<Owned>>;
 
-/// What an owner has of a lock.
+/// One lock of an owner.
 #[derive(Default)]
 pub(crate) struct Owned {
     hold: Mutex<Weak<Hold>>,
@@ -45,7 +45,7 @@ impl Owned {
         locked(&self.hold).upgrade()
     }
 
-    /// Notes a new hold, for the owner's other calls.
+    /// Records a new hold, for the owner's other calls.
     pub(crate) fn held(&self, hold: Hold) -> Arc<Hold> {
         let hold = Arc::new(hold);
         *locked(&self.hold) = Arc::downgrade(&hold);
@@ -60,10 +60,10 @@ impl Owner {
         Self::default()
     }
 
-    /// Returns what the owner has of this lock.
+    /// Returns the owner's entry for this lock.
     pub(crate) fn of(&self, lock: &Lock) -> Arc<Owned> {
         let mut owned = locked(&self.0);
-        // Those without a hold and without a call are removed.
+        // Remove entries without a hold and without a call.
         owned.retain(|_, owned| Arc::strong_count(owned) > 1 || locked(&owned.hold).strong_count() > 0);
         Arc::clone(owned.entry((lock.session.identity(), lock.path.clone())).or_default())
     }

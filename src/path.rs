@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a path. A few longer ones would fill a session, and a single one could fill the largest request.
+/// The most bytes of a path. A few longer paths would fill a session, and a single one could fill the largest request.
 const MAX_BYTES: usize = 16 * 1024;
 
 /// The servers' own node.
@@ -30,7 +30,7 @@ const SERVERS: &str = "/zookeeper";
 #[must_use]
 pub fn segment(key: &str) -> String {
     if key.is_empty() {
-        // No other key gives a lone `%`, because `%` itself is written out.
+        // No other key gives a lone `%`, because `%` itself is escaped.
         return "%".to_owned();
     }
     let only_dots = key == "." || key == "..";

@@ -30,13 +30,14 @@ impl Queue {
         Self { path: path.clone(), kind, width: 1 }
     }
 
-    /// Lists the names under the path, without orphans and nodes that this session is deleting. A missing path has none.
+    /// Lists the names under the path, without nodes that this session is deleting, and without orphans: nodes of this
+    /// session that no call knows, because the answer to their create was lost. Deletes the orphans.
     pub(crate) async fn list(&self, core: &Arc<Core>, zk: &Zk) -> Result<Vec<String>, Interrupt> {
         let path = self.path.as_str();
         Ok(core.without_orphans(path, zk.list(path).await?, true))
     }
 
-    /// Counts the nodes under the path. A missing path has none.
+    /// Counts the nodes under the path; 0 if the path is missing.
     pub(crate) async fn occupancy(&self, zk: &Zk) -> Result<usize, Interrupt> {
         let stat = zk.stat(self.path.as_str()).await?;
         Ok(stat.map_or(0, |stat| stat.num_children.try_into().unwrap_or_default()))
@@ -48,9 +49,9 @@ impl Queue {
         Ok(found(zk.retry("read", || zk.data(path)).await?, "read", path)?)
     }
 
-    /// Returns the name of the first contender, and its czxid if that was needed to find it. Near the wrap, a client that
-    /// always uses the same prefix, as ZooKeeper's recipe does, can get the same name again. So the caller must compare
-    /// czxids when it reads the node.
+    /// Returns the name of the first contender, and its czxid if the order depended on it. Near the wrap of the
+    /// sequence counter, a client that always uses the same prefix, as ZooKeeper's recipe does, can get the same name
+    /// again. So the caller must compare czxids when it reads the node.
     pub(crate) async fn first(
         &self,
         core: &Arc<Core>,
@@ -66,7 +67,7 @@ impl Queue {
             let stats = join_all(stats).await;
             let mut known = Vec::new();
             for ((name, _), stat) in near_wrap.into_iter().zip(stats) {
-                // A missing node has left since the listing.
+                // A missing node was deleted after the listing.
                 known.extend(stat?.map(|stat| (name, Some(stat.czxid))));
             }
             near_wrap = known;

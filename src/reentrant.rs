@@ -26,7 +26,7 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. It also fails with
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. Such a call also fails with
 /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and the owner still has guards: drop these first.
 ///
 /// # Panics
@@ -76,8 +76,8 @@ impl ReentrantMutex {
     }
 
     /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
-    /// of `owner` is acquiring it, this call waits for that one, and then shares its hold. If that call is dropped, or its
-    /// guard is gone by then, this call joins the queue.
+    /// of `owner` is acquiring it, this call waits for the other, and then shares its hold. If the other call is
+    /// dropped, or its guard is gone by then, this call joins the queue.
     ///
     /// # Examples
     ///
@@ -180,7 +180,7 @@ impl ReentrantMutex {
             return again(hold).map(Some);
         }
         owned.progress.begins();
-        // No time limit here, because the callers have one.
+        // No time limit is needed here, because the callers have one.
         let hold = self.lock.try_without_limit().await?;
         Ok(hold.map(|hold| ReentrantMutexGuard(owned.held(hold))))
     }

@@ -15,7 +15,7 @@ use crate::session::Session;
 ///
 /// A reader waits for the nearest writer ahead of it, a writer for its predecessor. The readers behind one writer are
 /// therefore admitted together, and a stream of readers cannot keep a writer out. The lock is not re-entrant, and a
-/// reader cannot become a writer: a task that holds one and waits for the other waits for itself.
+/// reader cannot become a writer: a task that holds the lock in one mode and waits for the other waits for itself.
 ///
 /// A store that checks [fencing tokens](crate::FencingToken) must compare with the largest token of a *writer*. The tokens
 /// of readers do not order the readers.
@@ -265,7 +265,8 @@ impl RwLockWriteGuard {
 /// Returns why no reader can take the place of this writer; `None` if one can.
 fn no_reader_at(writer: &[String]) -> Option<&'static str> {
     match writer.first().and_then(|node| NodeName::parse(node)) {
-        // Near the wrap, nodes are in the order of creation, so the reader would be behind waiting writers.
+        // Near the wrap of the sequence counter, nodes are in the order of creation, so the reader would be behind
+        // waiting writers.
         Some(name) if name.is_near_wrap() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
              writer; release it and read instead",

@@ -25,8 +25,8 @@ use crate::session::Session;
 /// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore and a
 /// [`Mutex`](crate::Mutex), or another lock, at one path do not see each other: both are granted at the same time.
 ///
-/// A permit is free as soon as its guard is dropped, also if a call to the limited service is under way. Where that service counts such calls,
-/// make them in a task of its own, which owns the permit.
+/// A permit is free as soon as its guard is dropped, even if a call to the limited service is still running there. If
+/// the service counts such calls, make each in its own task, which owns the permit.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time do not order their holders.
 ///
@@ -233,12 +233,13 @@ impl Semaphore {
     /// ```
     pub async fn available_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        let leases = session.ask(|zk| async move { leases.list(session.core(), &zk).await }).await?;
+        let leases =
+            session.attempt_within_timeout(|zk| async move { leases.list(session.core(), &zk).await }).await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Counts the callers in the queue for permits, of all sessions, in one small request. One that is about to get its permits may be
-    /// among them. It is what the connected server knows, which may be behind the others.
+    /// Counts the callers in the queue for permits, of all sessions, in one small request. A caller that is about to
+    /// get its permits may be among them. The count comes from the connected server, which may be behind the others.
     ///
     /// # Errors
     ///
@@ -254,20 +255,22 @@ impl Semaphore {
     /// ```
     pub async fn waiting(&self) -> Result<u32> {
         let Some((turns, _)) = &self.permit.permits else { return Ok(0) };
-        let count = self.permit.session.ask(|zk| async move { turns.occupancy(&zk).await }).await?;
+        let count =
+            self.permit.session.attempt_within_timeout(|zk| async move { turns.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Counts the permits that are missing for the first caller in the queue, in one small request. Zero if none waits, and if that
-    /// caller can take its permits: it has died if it does not. It is what the connected server knows.
+    /// Counts the permits that the first caller in the queue still misses, in one small request. Zero if no caller
+    /// waits, or if the first can take its permits; if it does not, it has died. The count comes from the connected
+    /// server, which may be behind the others.
     ///
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
     pub async fn missing_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        // The first in the queue has created its nodes.
-        let count = session.ask(|zk| async move { leases.occupancy(&zk).await }).await?;
+        // The count includes the first waiter's nodes.
+        let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
     }
 

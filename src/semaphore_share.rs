@@ -1,6 +1,6 @@
 //! Owns [`SemaphoreShare`]: permits of a semaphore that a process keeps for its tasks.
 //!
-//! One task keeps the permits of a share. Calls send it messages, which it serves in their order; a permit that is dropped comes
+//! One task keeps the permits of a share. Calls send it messages, which it handles in order; a dropped permit comes
 //! back as a message.
 
 use std::collections::VecDeque;
@@ -26,18 +26,18 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 /// request. The share acquires a permit of the semaphore only when a task waits and no permit is idle. It releases a permit
 /// that was idle for the [idle time](Self::with_idle_time).
 ///
-/// So a process that has permits does not queue for them. If another process dies in the queue, it goes on with those that the dead one
-/// did not want. Without a share, each [`acquire`](Semaphore::acquire) queues, and everyone behind a dead waiter waits until its session
-/// expires.
+/// So a process that has permits does not queue for them. If another process dies in the queue, the share goes on with
+/// its permits, except those that the dead process still misses. Without a share, each [`acquire`](Semaphore::acquire)
+/// queues, and every caller behind a dead waiter waits until its session expires.
 ///
 /// # Fairness
 ///
-/// Tasks of one process get permits in the order in which they ask. Between processes a share gives way: when a permit comes back
-/// and its [turn](Self::with_turn) of 500 ms is over, the share looks whether the first caller in the queue misses a permit, by one small request.
-/// If so, it releases this one, and queues for another if its tasks need it. A permit that no task uses is kept for the idle time, also
-/// if others wait: choose that short where processes call rarely.
-/// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
-/// [`Session::drain`](crate::Session::drain).
+/// Tasks of one process get permits in the order in which they ask. Between processes a share gives way: when a permit
+/// comes back and its [turn](Self::with_turn) of 500 ms is over, the share asks in one small request whether the first
+/// caller in the queue misses a permit. If so, it releases this permit, and queues for another if its tasks need one. A
+/// permit that no task uses is kept for the idle time, even if other processes wait: choose a short idle time where
+/// processes call rarely. [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when
+/// its task is done. So does [`Session::drain`](crate::Session::drain).
 ///
 /// Clones are handles of one share. When the last one is dropped, idle permits are released at once, and the others when
 /// their tasks are done. Keep a handle for as long as the process uses the semaphore.
@@ -60,11 +60,11 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 #[derive(Clone)]
 pub struct SemaphoreShare {
     settings: Settings,
-    /// Sends to the task that keeps the permits, which begins with the first call.
+    /// Sends to the task that keeps the permits. The first call starts that task.
     keeper: Arc<OnceLock<UnboundedSender<Message>>>,
 }
 
-/// Longer times do not end in the life of a process.
+/// The limit of all times here: longer than a process lives.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 #[derive(Clone)]
@@ -94,16 +94,17 @@ impl SemaphoreShare {
         Ok(Self { settings, keeper: Arc::default() })
     }
 
-    /// Sets for how long a permit is kept after its last use. The default is 10 s. Set it before the first call: the handle that is
-    /// returned is another share.
+    /// Sets how long a permit is kept after its last use. The default is 10 s. Set it before the first call: the
+    /// returned handle is another share.
     #[must_use]
     pub fn with_idle_time(mut self, idle_time: Duration) -> Self {
         self.settings.idle_time = idle_time.min(LONGEST);
         Self { keeper: Arc::default(), ..self }
     }
 
-    /// Sets for how long tasks use a permit before the share looks whether another process waits, and again after half of it. The default is
-    /// 500 ms. Set it before the first call: the handle that is returned is another share.
+    /// Sets how long tasks use a permit before the share asks whether another process misses one. If none does, the
+    /// share asks again after half of that time. The default is 500 ms. Set it before the first call: the returned
+    /// handle is another share.
     #[must_use]
     pub fn with_turn(mut self, turn: Duration) -> Self {
         self.settings.turn = turn.min(LONGEST);
@@ -112,15 +113,16 @@ impl SemaphoreShare {
 
     /// Waits for a permit: an idle one, one that another task returns, or a new one of the semaphore.
     ///
-    /// In an outage the call waits, as [`Semaphore::acquire`] does. It waits even if a permit is idle, until that permit is
-    /// [`Held`](HoldState::Held) again, or lost. While the tasks of the process use all permits of the share, a call learns of the end of
-    /// the session only when one comes back. An error of the process's place in the queue ends all its waiting calls.
+    /// In an outage the call waits, as [`Semaphore::acquire`] does. It waits even if a permit is idle, until that
+    /// permit is [`Held`](HoldState::Held) again, or lost. While the tasks of the process use all permits of the share,
+    /// a call learns of the end of the session only when a permit comes back. If the share's own `acquire` fails, all
+    /// waiting calls fail with its error.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the process's own queue. If the process has a place in the semaphore's queue by then, it keeps that for other
-    /// tasks; a permit that nobody needs any more is released. A future that is kept and not polled keeps its place, and the permit that it
-    /// was given.
+    /// Dropping the future leaves the process's own queue. If the share is in the semaphore's queue by then, it stays
+    /// there for other tasks, and releases the permit if no task waits any more. A future that is kept and not polled
+    /// keeps its position, and then its permit.
     ///
     /// # Errors
     ///
@@ -133,12 +135,12 @@ impl SemaphoreShare {
         self.ask(Message::Wants).await
     }
 
-    /// Acquires a permit without waiting for others: `None` if all permits of the share are in use, or none is idle and a
-    /// [`Semaphore::try_acquire`] is contended, or the share is still acquiring one for a call that was dropped.
+    /// Acquires a permit without waiting for others: `None` if all permits of the share are in use or being acquired,
+    /// or if none is idle and [`Semaphore::try_acquire`] is contended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future returns a permit that it was about to get to the share.
+    /// A permit that the dropped future was about to get goes to the share.
     ///
     /// # Errors
     ///
@@ -166,7 +168,7 @@ impl SemaphoreShare {
             send
         });
         let (reply, answer) = oneshot::channel();
-        // If it fails, so does the wait for the answer.
+        // If this fails, so does the wait for the answer.
         _ = keeper.send(message(reply));
         answer.await.unwrap_or_else(|_| {
             let reason = "the task that keeps the permits of a share is gone with its runtime, or has panicked";
@@ -182,14 +184,14 @@ impl fmt::Debug for SemaphoreShare {
     }
 }
 
-/// What the task that keeps the permits is sent.
+/// A message to the task that keeps the permits.
 enum Message {
     Wants(oneshot::Sender<Result<SharePermit>>),
     Tries(oneshot::Sender<Result<Option<SharePermit>>>),
     Returned(Lent),
 }
 
-/// A permit of the share, and when it is time to look whether others wait for it.
+/// A permit of the share, and the end of its turn.
 #[derive(Debug)]
 struct Lent {
     permit: SemaphorePermit,
@@ -199,17 +201,17 @@ struct Lent {
 /// A permit that no task uses.
 struct Idle {
     lent: Lent,
-    /// Waits until it is to be released, or is held again.
+    /// The task that waits until the permit is to be released, or its state changes.
     waiting: AbortHandle,
 }
 
-/// What a task of the keeper has done.
+/// The result of a task of the keeper.
 enum Done {
     Grown(Result<SemaphorePermit>),
     Tried(Result<Option<SemaphorePermit>>, oneshot::Sender<Result<Option<SharePermit>>>),
-    /// Whether the permit is to be given to others.
+    /// Whether the permit is to be released for another process.
     Looked(Lent, bool),
-    /// Something has happened to the idle permit that this task waited for. Whether it is to be released.
+    /// The idle permit of this task has changed. `is_over`: it is to be released.
     Noticed {
         is_over: bool,
     },
@@ -222,11 +224,11 @@ struct Keeper {
     back: WeakUnboundedSender<Message>,
     waiting: VecDeque<oneshot::Sender<Result<SharePermit>>>,
     idle: Vec<Idle>,
-    /// How many permits are lent, tried for, or looked at.
+    /// The number of permits that are lent, tried for, or held while the share asks who misses one.
     used: usize,
-    /// Another permit is being acquired.
+    /// Whether another permit is being acquired.
     is_growing: bool,
-    /// It is being asked whether others miss a permit. One is given at a time.
+    /// Whether the share is asking if other processes miss a permit. It releases one at a time.
     is_looking: bool,
     tasks: JoinSet<Done>,
 }
@@ -255,7 +257,7 @@ impl Keeper {
                 Some(done) = self.tasks.join_next_with_id() => match done {
                     Ok((task, done)) => self.done(task, done),
                     Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-                    // One that waited for an idle permit, which was lent.
+                    // The task of an idle permit that was lent.
                     Err(_) => {}
                 },
             }
@@ -267,7 +269,7 @@ impl Keeper {
             Done::Grown(grown) => {
                 self.is_growing = false;
                 match grown {
-                    // Otherwise nobody needs it any more, and it is released.
+                    // If no call waits any more, the permit is released.
                     Ok(permit) if !self.waiting.is_empty() => self.add(permit),
                     Ok(_) => {}
                     Err(error) => self.waiting.drain(..).for_each(|waiting| _ = waiting.send(Err(error.clone()))),
@@ -292,7 +294,7 @@ impl Keeper {
                 }
             }
             Done::Noticed { is_over } => {
-                // `None` if it was lent at that moment.
+                // `None` if the permit was lent meanwhile.
                 let found = self.idle.iter().position(|idle| idle.waiting.id() == task);
                 let lent = found.map(|at| self.idle.remove(at).lent).filter(|_| !is_over);
                 lent.into_iter().for_each(|lent| self.idle(lent));
@@ -300,12 +302,12 @@ impl Keeper {
         }
     }
 
-    /// Lends a permit to the first that waits. Returns whether there was one.
+    /// Lends an idle permit to the first waiting call. Returns whether a permit was idle.
     fn lend_next(&mut self) -> bool {
         let Some(lent) = self.take() else { return false };
         let permit = self.lend(lent);
         if let Some(waiting) = self.waiting.pop_front() {
-            // If the call is gone, the permit comes back.
+            // If the call was dropped, the permit comes back.
             _ = waiting.send(Ok(permit));
         }
         true
@@ -316,7 +318,7 @@ impl Keeper {
         SharePermit { lent: Some(lent), back: self.back.clone() }
     }
 
-    /// Takes an idle permit that is held for certain. The one that was used last, so that the others can be released.
+    /// Takes the idle permit that was used last, of those certainly held, so that the others can be released.
     fn take(&mut self) -> Option<Lent> {
         let is_held = |idle: &Idle| {
             let permit = idle.lent.permit.monitor();
@@ -328,12 +330,12 @@ impl Keeper {
         Some(lent)
     }
 
-    /// How many permits the share has, or is about to have.
+    /// Returns how many permits the share has, or is about to have.
     fn count(&self) -> usize {
         self.idle.len() + self.used + usize::from(self.is_growing)
     }
 
-    /// Acquires another permit, if a task waits for it.
+    /// Acquires another permit, if a task waits and the share may have one more.
     fn grow(&mut self) {
         let is_full = self.count() >= self.settings.permits;
         if self.waiting.is_empty() || !self.idle.is_empty() || self.is_growing || is_full {
@@ -361,7 +363,7 @@ impl Keeper {
         self.idle(Lent { permit, turn_ends: Instant::now() + self.settings.turn });
     }
 
-    /// Notes a permit that a task has returned.
+    /// Handles a permit that a task has returned.
     fn returned(&mut self, lent: Lent) {
         if !is_kept(&lent.permit.monitor()) {
             return;
@@ -373,19 +375,19 @@ impl Keeper {
         let (semaphore, is_growing) = (self.settings.semaphore.clone(), self.is_growing);
         self.tasks.spawn(async move {
             let is_missed = semaphore.missing_permits().await.is_ok_and(|missing| missing > 0);
-            // The share itself may be the only one that waits.
+            // The share itself may be the only waiter.
             let gives_way =
                 is_missed && (!is_growing || semaphore.waiting().await.is_ok_and(|waiting| waiting > 1));
             Done::Looked(lent, gives_way)
         });
     }
 
-    /// Keeps a permit until it is lent, lost or asked back, or its time is over.
+    /// Keeps an idle permit until it is lent, lost or revoked, or its idle time is over.
     fn idle(&mut self, lent: Lent) {
         let (permit, idle_time) = (lent.permit.monitor(), self.settings.idle_time);
-        // From now on, and not from when the task runs.
+        // Changes count from now on, not from the first poll of the task.
         let changed = permit.changed();
-        // A call may wait until one that is suspended is held again.
+        // A suspended permit has no idle time: a call may be waiting until it is held again.
         let is_held = permit.state() == HoldState::Held;
         let waiting = self.tasks.spawn(async move {
             tokio::select! {
@@ -427,7 +429,7 @@ impl Deref for SharePermit {
 
 impl Drop for SharePermit {
     fn drop(&mut self) {
-        // Without a handle of the share it is released.
+        // Without a handle of the share, the permit is released.
         if let (Some(lent), Some(back)) = (self.lent.take(), self.back.upgrade()) {
             _ = back.send(Message::Returned(lent));
         }

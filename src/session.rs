@@ -40,8 +40,8 @@ pub(crate) use self::servers::TIMEOUTS_MS;
 /// A ZooKeeper session for locks. It renews itself after it has expired.
 ///
 /// Clones share the session. When the last of them is dropped, with all locks and guards made from them, the session is
-/// closed in the background. [`close`](Self::close) closes it and waits for that. A program that exits without
-/// `close()` may leave its nodes, and so its locks, until the servers expire the session.
+/// closed in the background. [`close`](Self::close) also waits for the end. A program that exits without `close()` may
+/// leave its nodes, and so its locks, until the servers expire the session.
 ///
 /// # Examples
 ///
@@ -87,9 +87,9 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
-    /// default). The check of the chroot may take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
-    /// service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be used](Servers::new),
-    /// or the chroot does not exist. [`Error::Client`] if the credentials are refused.
+    /// default). The check of the chroot may take another session timeout. The call does not fail earlier, even if all
+    /// hosts refuse. A service that may start before its servers calls it again. [`Error::InvalidInput`] if the servers
+    /// [cannot be used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///
     /// # Examples
     ///
@@ -117,9 +117,9 @@ impl Session {
     /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
     ///
     /// Until a server is reached, calls that wait for a lock also wait for the server. Calls that do not wait return
-    /// [`Error::Unavailable`], with a reason for each host. A missing chroot and refused credentials are tried again, as
-    /// after an expired session. [`states`](Self::states) reports the first connection, and [`close`](Self::close) works
-    /// throughout.
+    /// [`Error::Unavailable`], with a reason for each host. After a missing chroot or refused credentials the session
+    /// retries, as in a renewal. [`states`](Self::states) reports the first connection, and [`close`](Self::close)
+    /// works at any time.
     ///
     /// # Errors
     ///
@@ -179,13 +179,13 @@ impl Session {
 
     /// Returns the session's runtime. When this runtime ends, so does the session.
     ///
-    /// A seam for `semaphore_share`, whose callers may be on another runtime that ends earlier.
+    /// For `semaphore_share`, whose callers may be on another runtime that ends earlier.
     pub(crate) fn home(&self) -> &Handle {
         &self.inner.runtime
     }
 
-    /// Sets options for the locks that are created from this value. Options set earlier stay, unless `options` sets them
-    /// again. A lock's own options take precedence.
+    /// Sets options for the locks that are created from this value. Options set earlier stay, unless `options` sets
+    /// them again. A lock's own options override them.
     ///
     /// # Examples
     ///
@@ -232,9 +232,9 @@ impl Session {
         self.core().lock().client.as_deref().cloned()
     }
 
-    /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.
-    /// The list is empty if `parent` does not exist, for example because the servers have deleted the empty container. It
-    /// shows what the connected server knows, which may be behind the others.
+    /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or
+    /// not. The list is empty if `parent` does not exist, for example because the servers have deleted the empty
+    /// container. The list comes from the connected server, which may be behind the others.
     ///
     /// [`path::key`](crate::path::key) returns the key of a path's last segment.
     ///
@@ -263,7 +263,7 @@ impl Session {
     pub async fn children_of(&self, parent: &str) -> Result<Vec<String>> {
         let parent = LockPath::new(parent)?;
         let parent = parent.as_str();
-        let mut names = self.ask(|zk| async move { zk.list(parent).await }).await?;
+        let mut names = self.attempt_within_timeout(|zk| async move { zk.list(parent).await }).await?;
         names.sort_unstable();
         Ok(names.iter().map(|name| format!("{parent}/{name}")).collect())
     }
@@ -292,8 +292,8 @@ impl Session {
         &self.options
     }
 
-    /// Returns the highest czxid among the nodes of granted locks. Later nodes have higher ones unless the servers' data
-    /// was replaced.
+    /// Returns the highest czxid among the nodes of granted locks. Later nodes have higher czxids unless the servers'
+    /// data was replaced.
     pub(crate) fn newest_grant(&self) -> i64 {
         self.inner.newest_grant.load(Ordering::Relaxed)
     }
@@ -333,7 +333,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Two are equal if they are clones of one session.
+/// Sessions are equal if they are clones of one session.
 impl PartialEq for Session {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -348,7 +348,7 @@ impl Drop for Inner {
     }
 }
 
-/// Fails without a tokio runtime. Panics on one without timers, now and not later in the background.
+/// Fails without a tokio runtime. Panics on a runtime without timers, now and not later in the background.
 fn need_runtime() -> Result<()> {
     if Handle::try_current().is_err() {
         let reason = "there is none; connect the session on the tokio runtime on which it is to live";

@@ -35,7 +35,7 @@ impl Labels {
     }
 }
 
-/// The span of an acquisition, from the call to its end. If it is dropped earlier, the acquisition was cancelled.
+/// The span of an acquisition, from the call to its end. If the span is dropped earlier, the acquisition was cancelled.
 #[derive(Debug)]
 pub(crate) struct AcquireSpan {
     caller: Span,
@@ -197,7 +197,7 @@ pub(crate) fn candidate_pauses(_path: &str, _cause: &'static str) {
     metrics::candidate_pauses(_path, _cause, 1);
 }
 
-/// The outcome in the metrics of a fire that failed.
+/// The outcome of a failed fire, in metrics.
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 

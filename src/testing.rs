@@ -12,17 +12,17 @@ use crate::mutex::Mutex;
 use crate::semaphore::Semaphore;
 use crate::session::{Servers, Session};
 
-/// A [`Session`] with servers of its own within the process. [`Session::local`] makes one.
+/// A [`Session`] with simulated servers within the process, from [`Session::local`].
 ///
-/// It dereferences to the session, which is a real one: everything of this crate works with it as with ZooKeeper. Only the servers
-/// are simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own. What can go wrong
-/// with real servers can be made to go wrong here. It takes as long as there: a session that is disconnected
-/// expires after its timeout, 6 s by default. Only [`expire`](Self::expire) does not wait for that. tokio's `start_paused` does not
-/// help: `zookeeper-client` has clocks, timers and sockets of its own beside tokio's, and while it waits for a socket a paused clock
-/// jumps to the next limit. A test in virtual time needs a client whose clocks and sockets are replaced, as `verify/virtual` in the
+/// It dereferences to a real session: all of this crate works with it as with ZooKeeper. Only the servers are
+/// simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own. A test can
+/// cause the faults of real servers, which take as long here: a disconnected session expires after its timeout, 6 s by
+/// default. Only [`expire`](Self::expire) does not wait. tokio's `start_paused` does not help: `zookeeper-client` has
+/// its own clocks, timers and sockets beside tokio's, and while it waits for a socket, a paused clock jumps to the next
+/// timer. A test in virtual time needs a client whose clocks and sockets are replaced, as `verify/virtual` in the
 /// repository does for the suite of this crate.
 ///
-/// Clones are handles of one session. The servers run until the last `LocalSession` that has them is dropped, with its clones.
+/// Clones are handles of one session. The servers run until the last `LocalSession` that uses them is dropped.
 ///
 /// # Examples
 ///
@@ -54,11 +54,12 @@ struct Local {
 }
 
 impl Session {
-    /// Connects to servers of its own within the process, for tests without ZooKeeper. Needs the feature `testing`.
+    /// Starts simulated servers within the process, and connects to them: for tests without ZooKeeper. Needs the
+    /// feature `testing`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the process can have no port, or no thread.
+    /// [`Error::Unavailable`] if the process can open no port, or start no thread.
     ///
     /// # Panics
     ///
@@ -82,7 +83,7 @@ impl LocalSession {
         self.another_with(|servers| servers).await
     }
 
-    /// As [`another`](Self::another), with a session timeout or credentials, which `set` sets.
+    /// As [`another`](Self::another), with settings that `set` adds, such as a session timeout or credentials.
     ///
     /// # Errors
     ///
@@ -112,19 +113,20 @@ impl LocalSession {
         Ok(Self { session, local: Arc::new(Local { servers, link }) })
     }
 
-    /// Where the servers listen, for clients of other kinds, and for a `blocking::Session`.
+    /// Returns where the servers listen, for other clients and for a `blocking::Session`.
     #[must_use]
     pub fn hosts(&self) -> String {
         self.local.servers.address()
     }
 
-    /// Cuts the connection of this session. Its holds become [`Suspended`](crate::HoldState::Suspended), and are
-    /// lost when their trust ends, unless it [reconnects](Self::reconnect) before.
+    /// Cuts the connection of this session. Its holds become [`Suspended`](crate::HoldState::Suspended), and are lost
+    /// when their trust ends, unless the session [reconnects](Self::reconnect) before.
     pub fn disconnect(&self) {
         self.local.link.cut();
     }
 
-    /// Lets this session connect again: the same one, with its holds and waiters, if its timeout has not passed.
+    /// Lets this session connect again. Its waiters, and the holds that are not lost, go on if its timeout has not
+    /// passed.
     pub fn reconnect(&self) {
         self.local.link.heal();
     }
@@ -145,8 +147,8 @@ impl LocalSession {
         self.local.servers.resume();
     }
 
-    /// Deletes the nodes of all holders of the lock, the permits or the leadership at `path`, of any session, as an operator
-    /// could. They learn of it by an event, with [`Loss::Deleted`](crate::Loss::Deleted).
+    /// Deletes the nodes of all holders of the lock, the permits or the leadership at `path`, of any session, as an
+    /// operator could. The holders learn of the loss by an event, with [`Loss::Deleted`](crate::Loss::Deleted).
     ///
     /// # Errors
     ///

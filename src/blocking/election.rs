@@ -1,4 +1,4 @@
-//! Owns the blocking [`Election`], and [`Term`], a leadership as it is handed to a closure.
+//! Owns the blocking [`Election`], and [`Term`], a view of the leadership for a closure.
 
 use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,15 +56,15 @@ impl Election {
         Waiting::join(&self.runtime, self.inner.enqueue())
     }
 
-    /// Campaigns and leads on this thread, term after term, until `term` returns [`ControlFlow::Break`] or the session is closed,
-    /// drained, or has ended for good. For a service that leads whenever it can.
+    /// Campaigns and leads on this thread, term after term, until `term` returns [`ControlFlow::Break`] or the session
+    /// is closed, drained, or has ended for good. Use it for a service that leads whenever it can.
     ///
-    /// It calls `term` when it is elected, and resigns when that returns. A campaign that fails is logged as a warning and tried
-    /// again after a pause, of 100 ms at first and 5 s at most. A term that returns at once, or panics, is followed by a pause, as
-    /// that of [the async `run`](crate::Election::run).
+    /// When elected, this candidate calls `term`, and resigns when `term` returns. A campaign that fails is logged as a
+    /// warning and retried after a pause, of 100 ms at first and 5 s at most. A term that ends within a second, or
+    /// panics, is followed by a pause, as in [the async `run`](crate::Election::run).
     ///
-    /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is true. No
-    /// other term begins before that. A thread that waits for leadership stops when the session is
+    /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is
+    /// true. No other term begins before it returns. A thread that waits for leadership stops when the session is
     /// [drained](Session::drain) or closed.
     ///
     /// # Errors
@@ -90,14 +90,14 @@ impl Election {
         Ok(())
     }
 
-    /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not lead.
-    /// Look at its state: a leadership that is suspended is also returned.
+    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do
+    /// not lead. Look at its state: a leadership that is suspended is also returned.
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
         self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
     }
 
-    /// The present leader; `None` if there is no candidate.
+    /// Returns the current leader; `None` if there is no candidate.
     pub fn leader(&self) -> Result<Option<Contender>> {
         self.runtime.wait(self.inner.leader())
     }
@@ -114,10 +114,11 @@ impl Term {
         Self { monitor: HoldMonitor::new(monitor, runtime) }
     }
 
-    /// Whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke` or by a
-    /// [drain](Session::drain) of the session.
+    /// Returns whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke`
+    /// or by a [drain](Session::drain) of the session.
     ///
-    /// It does not wait, so it can be called between any two steps. The first call sends a read of the lock's node, with a watch.
+    /// The call does not wait: make it between any two steps. The first call sends a read of the lock's node, with a
+    /// watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
@@ -150,7 +151,8 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// As there; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a
+    /// task](crate::blocking#inside-a-tokio-runtime).
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.monitor.proclaim(data.into())
     }

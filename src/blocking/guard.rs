@@ -1,4 +1,4 @@
-//! Owns [`Guard`]: a lock that a thread holds, of whichever recipe; and [`HoldMonitor`], a view of one for other threads.
+//! Owns [`Guard`], a lock of any recipe that a thread holds, and [`HoldMonitor`], a view for other threads.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::error::{Error, Result};
 use crate::hold::{Hold, HoldState};
 
-/// A lock that is held, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any
-/// thread, also where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+/// A held lock, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any thread,
+/// even where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
 ///
-/// It dereferences to a [`Hold`], with its token, state and path. The futures of that are for
+/// A guard dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
 /// [`Session::block_on`](crate::blocking::Session::block_on).
 ///
-/// A thread is not interrupted when its lock is lost. Look at [`state`](Hold::state) between the steps of the work, which
-/// compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
+/// A thread is not interrupted when its lock is lost. Between the steps of the work, look at [`state`](Hold::state),
+/// which compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ use crate::hold::{Hold, HoldState};
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard<G> {
     guard: G,
-    // Dropped after the guard, which deletes its node there.
+    // Dropped after the guard, which deletes its node on this runtime.
     runtime: Runtime,
 }
 
@@ -55,7 +55,7 @@ impl<G> Guard<G> {
 }
 
 impl<G: Deref<Target = Hold>> Guard<G> {
-    /// A view of the hold for other threads, which does not hold it.
+    /// Returns a view for other threads, which does not keep the lock.
     ///
     /// # Examples
     ///
@@ -74,11 +74,12 @@ impl<G: Deref<Target = Hold>> Guard<G> {
         HoldMonitor::new(self.guard.monitor(), &self.runtime)
     }
 
-    /// Whether someone has asked the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
-    /// [drained](crate::blocking::Session::drain). The holder decides. False once the lock is lost.
+    /// Returns whether someone has asked the holder to release, with `revoke` or with Curator's `Revoker`, or the
+    /// session is [drained](crate::blocking::Session::drain). The holder decides whether to release. False once the
+    /// lock is lost.
     ///
-    /// It does not wait. The first call sends a read of the lock's node, with a watch: from then on a request of another process is
-    /// noticed at once.
+    /// The call does not wait. The first call sends a read of the lock's node, with a watch: from then on a request of
+    /// another process is noticed at once.
     #[must_use]
     pub fn is_revoke_requested(&self) -> bool {
         self.guard.revoke_requested().now_or_never().is_some()
@@ -96,14 +97,15 @@ where
     }
 }
 
-/// Makes the calls that consume a guard.
+/// Defines the calls that consume a guard.
 macro_rules! release {
     ($($guard:ident: $release:ident, $within:ident;)*) => {$(
         impl Guard<crate::$guard> {
-            /// Releases the lock and waits until the servers have confirmed it, for one session timeout at most.
+            /// Releases the lock and waits until the servers have confirmed the release, for one session timeout at
+            /// most.
             ///
-            /// Work that is done ends by dropping the guard, which does not wait. This call is for a caller that has to
-            /// know that the lock is free, or wants to learn that the hold was lost before.
+            /// When the work is done, it is enough to drop the guard, which does not wait. Use this call if you must
+            /// know that the lock is free, or that the hold was not lost before.
             ///
             /// # Errors
             ///
@@ -118,13 +120,13 @@ macro_rules! release {
                 runtime.wait(guard.$release())
             }
 
-            /// The same, but waits for `limit` at most.
+            /// Releases the lock and waits for the confirmation for `limit` at most.
             ///
             /// # Errors
             ///
             #[doc = concat!("As [`", stringify!($release), "`](Self::", stringify!($release), ").")]
-            /// [`Error::Unavailable`](crate::Error::Unavailable) if the servers have not confirmed it within `limit`: the
-            /// lock is released in the background then.
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if there is no confirmation within `limit`: the lock
+            /// is released in the background then.
             pub fn $within(self, limit: Duration) -> Result<()> {
                 let Self { guard, runtime } = self;
                 let session = guard.session().clone();
@@ -179,7 +181,7 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
 }
 
 impl Guard<crate::semaphore::SemaphorePermit> {
-    /// How many permits these are.
+    /// Returns the number of permits that this guard holds.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.guard.count()
@@ -198,11 +200,11 @@ impl Guard<crate::election::Leadership> {
     }
 }
 
-/// A view of a hold that does not hold it: for health checks, metrics, and threads that work under a lock of another
-/// thread.
+/// A view of a hold that does not keep the lock: for health checks, metrics, and threads that work under a lock of
+/// another thread.
 ///
-/// It is cheap to clone, and keeps neither the lock nor the session, but the thread of the session. It dereferences to the
-/// async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
+/// A monitor is cheap to clone. It keeps the session's thread, but neither the lock nor the session. It dereferences to
+/// the async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
 ///
 /// # Examples
 ///
@@ -246,13 +248,14 @@ impl HoldMonitor {
         self.runtime.block_on(async { tokio::time::timeout(limit, self.monitor.ended()).await.ok() })
     }
 
-    /// Whether someone has asked the holder to release. See [`Guard::is_revoke_requested`].
+    /// Returns whether someone has asked the holder to release. See [`Guard::is_revoke_requested`].
     #[must_use]
     pub fn is_revoke_requested(&self) -> bool {
         self.monitor.revoke_requested().now_or_never().is_some()
     }
 
-    /// Waits until the hold has ended or someone has asked for its end, for at most `limit`; whether that is so.
+    /// Waits for at most `limit` until the hold has ended or someone has asked for its end. Returns false after the
+    /// limit.
     pub(super) fn wait_over_for(&self, limit: Duration) -> Result<bool> {
         let over = async {
             tokio::select! {

@@ -10,7 +10,7 @@ use crate::owner::Owner;
 recipe! {
     /// A fair lock with one holder at a time, for threads that block: [`Mutex`](crate::Mutex) without async.
     ///
-    /// It is not re-entrant: a thread that locks twice waits for itself; see [`ReentrantMutex`].
+    /// The mutex is not re-entrant: a thread that locks twice waits for itself; see [`ReentrantMutex`].
     ///
     /// # Examples
     ///
@@ -29,7 +29,7 @@ recipe! {
 }
 
 impl Mutex {
-    /// Joins the queue and blocks this thread until it has the lock, for as long as it takes.
+    /// Joins the queue and blocks this thread until the lock is held, for as long as it takes.
     ///
     /// A lost connection is no error: the waiter keeps its position while the session lives. The end of the session wakes
     /// the thread. To wait in steps, use [`enqueue`](Self::enqueue).
@@ -71,7 +71,7 @@ recipe! {
     /// A fair lock that its [`Owner`] may lock again, for threads that block: [`ReentrantMutex`](crate::ReentrantMutex)
     /// without async.
     ///
-    /// The owner is a value, and not the thread: give the methods that call each other the same owner.
+    /// The owner is a value, and not the thread: pass the same owner to methods that call each other.
     ///
     /// # Examples
     ///

@@ -43,7 +43,7 @@ impl Runtime {
             runtime.block_on(async move {
                 let session = connect().await;
                 let states = session.as_ref().ok().map(Session::states);
-                // If nobody waits for it any more, it is dropped here, and so closed.
+                // If no thread waits for the session any more, it is dropped here, and so closed.
                 drop(sender.send(session.map(|session| (session, Handle::current()))));
                 if let Some(mut states) = states {
                     states.wait_for(|state| state == SessionState::Ended).await;
@@ -65,12 +65,12 @@ impl Runtime {
         Ok(self.drive(future))
     }
 
-    /// The same, after a look at whether this thread may block.
+    /// Blocks without the check, which the caller has made.
     pub(super) fn drive<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
 
-    /// The same for a call of the async API.
+    /// Blocks this thread until a call of the async API returns.
     pub(super) fn wait<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.block_on(call)?
     }
@@ -79,11 +79,11 @@ impl Runtime {
 /// More than tokio lets a task do in one poll, which is 128 operations.
 const MORE_THAN_A_BUDGET: usize = 256;
 
-/// Fails where tokio polls a future on this thread, which would stand still, and other tasks with it.
+/// Fails where tokio polls a future on this thread: blocking would also stop the other tasks there.
 ///
-/// A thread of `spawn_blocking` has a runtime, too, but may block. What distinguishes it is that code in a future has a budget
-/// of operations until it must yield. Only the call that is refused uses the budget up. Where this is wrong, because of
-/// `unconstrained` or of another tokio, [`Handle::block_on`] panics.
+/// A thread of `spawn_blocking` has a runtime, too, but may block. Only code in a future has a budget of operations
+/// until it must yield. Only a refused call uses the budget up. Where the result is wrong, because of `unconstrained`
+/// or of another tokio, [`Handle::block_on`] panics.
 pub(super) fn refuse_to_block_tasks() -> Result<()> {
     if Handle::try_current().is_err() {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::options::Options;
 recipe! {
     /// A fair lock for one writer, or any number of readers, for threads that block: [`RwLock`](crate::RwLock) without async.
     ///
-    /// A thread that reads and waits to write waits for itself.
+    /// A thread that holds the lock to read and waits to write waits for itself.
     ///
     /// # Examples
     ///

@@ -66,13 +66,14 @@ impl Semaphore {
         Waiting::join(&self.runtime, self.inner.enqueue(count))
     }
 
-    /// How many permits there are.
+    /// Returns the number of permits of the semaphore.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.inner.permits()
     }
 
-    /// How many permits were free a moment ago. A permit that a caller is about to get counts as taken.
+    /// Returns the number of free permits, as far as the connected server knows. A permit that a caller is about to get
+    /// counts as taken.
     pub fn available_permits(&self) -> Result<u32> {
         self.runtime.wait(self.inner.available_permits())
     }

@@ -12,9 +12,9 @@ use crate::session::{self, Servers, SessionState};
 
 /// A ZooKeeper session for locks, for threads that block. It renews itself after it has expired.
 ///
-/// It has one thread, which ends when the session is over and all locks and guards made from it are dropped. Clones share
-/// the session. When the last of them is dropped, with all locks and guards, the session is closed in the background.
-/// [`close`](Self::close) closes it and waits for that.
+/// A session has one thread, which ends when the session is over and all locks and guards made from it are dropped.
+/// Clones share the session. When the last of them is dropped, with all locks and guards, the session is closed in the
+/// background. [`close`](Self::close) also waits for the end.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ impl Session {
         Self::start(async move || session::Session::connect(servers).await)
     }
 
-    /// Connects in the background, and comes back at once: for a service that starts before its servers. See
+    /// Connects in the background, and returns at once: for a service that starts before its servers. See
     /// [`lazy`](crate::Session::lazy) of the async session.
     ///
     /// # Errors
@@ -78,14 +78,13 @@ impl Session {
         Self::start(async move || session::Session::lazy(servers))
     }
 
-    /// Connects as `connect` does, on the thread of the session: for each way to connect that the async session has, and
-    /// this one does not.
+    /// Connects as `connect` does, on the thread of the session: for ways to connect that only the async session has.
     ///
     /// # Errors
     ///
-    /// Those of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
+    /// The errors of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a
+    /// task](crate::blocking#inside-a-tokio-runtime); [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread
+    /// cannot be started.
     ///
     /// # Examples
     ///
@@ -104,22 +103,22 @@ impl Session {
         Ok(Self { session, runtime })
     }
 
-    /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
-    /// over these.
+    /// Sets options for the locks that are created from this value. Options set earlier stay, unless `options` sets
+    /// them again. A lock's own options override them.
     #[must_use]
     pub fn with_lock_options(mut self, options: Options) -> Self {
         self.session = self.session.with_lock_options(options);
         self
     }
 
-    /// The async session behind this one, for what has no blocking form: its futures are for [`block_on`](Self::block_on),
-    /// or for tasks of another runtime.
+    /// Returns the async session behind this one, for calls without a blocking form. Await its futures with
+    /// [`block_on`](Self::block_on), or in tasks of another runtime.
     #[must_use]
     pub fn as_async(&self) -> &session::Session {
         &self.session
     }
 
-    /// Blocks this thread until `future` is ready, with the runtime of the session around it: for calls of the async API.
+    /// Blocks this thread until `future` is ready, in the runtime of the session: for calls of the async API.
     ///
     /// The future is polled on this thread, so it may borrow.
     ///
@@ -144,14 +143,15 @@ impl Session {
         self.runtime.block_on(future)
     }
 
-    /// The id of the present ZooKeeper session. After a renewal it is another id; before a [`lazy`](Self::lazy) session has
-    /// reached a server it is 0.
+    /// Returns the id of the current ZooKeeper session. A renewal changes the id; before a [`lazy`](Self::lazy) session
+    /// has reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.session.id()
     }
 
-    /// The present state of the session. [`states`](crate::Session::states) of the async session follow it.
+    /// Returns the current state of the session. The async session's [`states`](crate::Session::states) report its
+    /// changes.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.session.state()
@@ -172,8 +172,8 @@ impl Session {
     /// many holds were cut off.
     ///
     /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed) at once, and
-    /// [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested) is true for holders. Call it from a thread that
-    /// has no guard of the session: it would wait for its own.
+    /// [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested) is true for holders. Call it from a thread
+    /// that has no guard of the session: the call would wait for that guard.
     ///
     /// # Errors
     ///
@@ -196,8 +196,8 @@ impl Session {
 
     /// Ends the session and with it all its locks, in one session timeout at most.
     ///
-    /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed), and holds are
-    /// [`Lost(Closed)`](crate::Loss::Closed), both at once. Guards can still be dropped afterwards.
+    /// At once, threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed), and holds are
+    /// [`Lost(Closed)`](crate::Loss::Closed). Guards can still be dropped afterwards.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Owns the blocking [`Waiting`]: a waiter in the queue, for a thread that has other things to look at.
+//! Owns the blocking [`Waiting`]: a waiter in the queue, for a thread that also does other things.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 
 /// A waiter in a queue, for a guard `G`. Drop it to leave the queue.
 ///
-/// A thread in `lock()` can be woken early only by the end of the session. One that has to look at something else from time
-/// to time joins the queue by `enqueue`, and waits in steps: it keeps its position between them.
+/// A thread in `lock()` can be woken early only by the end of the session. A thread that also does other things joins
+/// the queue by `enqueue`, and waits in steps: the waiter keeps its position between them.
 ///
-/// Once it is granted the lock it is a hold, as the async [`Waiting`](crate::Waiting) is: it keeps the others waiting, and if it
-/// is lost before a thread waits on it, that returns [`Error::Lost`].
+/// Once granted the lock, a waiter counts as a hold, like the async [`Waiting`](crate::Waiting): other contenders wait
+/// for it, and if the hold is lost before a thread waits, that wait returns [`Error::Lost`].
 ///
 /// # Examples
 ///
@@ -35,9 +35,9 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// None once its guard was handed out, or it has failed.
+    /// `None` once its guard was returned, or it has failed.
     waiting: Option<crate::lock::Waiting<G>>,
-    // Dropped after the waiter, which deletes its node there.
+    // Dropped after the waiter, which deletes its node on this runtime.
     runtime: Runtime,
 }
 
@@ -63,7 +63,7 @@ impl<G> Waiting<G> {
 
     /// Waits for the guard for at most `limit`: `None` if it is not our turn yet. The position in the queue stays.
     ///
-    /// `None` also while no server answers.
+    /// Also returns `None` while no server answers.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl<G> Waiting<G> {
         ended.map(|guard| Some(Guard::new(guard, &self.runtime)))
     }
 
-    /// How many contenders ahead have to leave first, as of the last time that it was woken; 0 when it is our turn. See
+    /// Returns how many contenders ahead must leave first, as of the last wake-up; 0 when it is our turn. See
     /// [`position`](crate::Waiting::position) of the async waiter.
     #[must_use]
     pub fn position(&self) -> usize {

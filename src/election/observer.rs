@@ -15,8 +15,8 @@ use crate::session::{Interrupt, Looks, Zk, found};
 
 /// An observer of the leaders of an election, returned by [`Election::observe`](crate::Election::observe).
 ///
-/// It reports every leader that stays, across lost connections and sessions. It looks at most five times a second, so it may
-/// miss a leader that resigns before the observer reads its node, and a proclamation that is replaced before.
+/// An observer reports every leader that stays, across lost connections and sessions. It reads at most five times a
+/// second, so it may miss a leader that resigns, or a proclamation that is replaced, between two reads.
 ///
 /// # Examples
 ///
@@ -75,7 +75,7 @@ impl Observer {
         loop {
             looks.due().await;
             let seen = looks.attempt(|zk| async move { look(lock, queue, &zk).await });
-            // The leader has changed since the listing.
+            // `None`: the leader has changed since the listing.
             let Some(leader) = seen.await? else {
                 looks.look_by(Instant::now());
                 continue;
@@ -106,13 +106,13 @@ fn is_news(last: Option<&Option<Contender>>, leader: Option<&Contender>) -> bool
     }
 }
 
-/// The leader, or none; `None` if the leader has changed since the listing. And the watch that fires when the leader changes, if one was
-/// set.
+/// The leader, if there is one, and the watch for its change, if one was set. `None` if the leader changed since the
+/// listing.
 type Seen = (Option<Option<Contender>>, Option<OneshotWatcher>);
 
 const CHANGED: Seen = (None, None);
 
-/// Looks who leads.
+/// Finds the leader.
 async fn look(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Seen, Interrupt> {
     match queue.first(lock.session.core(), zk).await? {
         Some(first) => read_leader(lock, queue, &first, zk).await,
@@ -120,7 +120,7 @@ async fn look(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Seen, Interrupt> {
     }
 }
 
-/// Reads the node of the first candidate, and watches it, unless its name is longer than any of this crate.
+/// Reads the node of the first candidate, and watches it, unless its name is longer than any that this crate creates.
 async fn read_leader(
     lock: &Lock,
     queue: &Queue,

@@ -9,8 +9,8 @@ use crate::lock::Lock;
 use crate::session::{Session, SessionState};
 use crate::telemetry;
 
-/// A term that returns sooner has failed: most likely it could not begin its work. Without a pause it would be elected again
-/// some hundred times a second.
+/// A term that returns sooner has failed: most likely it could not begin its work. Without a pause the candidate would
+/// be elected again some hundred times a second.
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -19,10 +19,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a term has ended.
 pub(crate) enum TermEnd {
-    /// It has returned, or was asked to resign.
+    /// The term has returned, perhaps because it was asked to.
     Returned,
     Lost,
-    /// With this payload.
+    /// The term has panicked, with this payload.
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -83,7 +83,7 @@ fn text_of(payload: Box<dyn Any + Send>) -> String {
     match payload.downcast::<String>() {
         Ok(text) => *text,
         Err(payload) => {
-            // Its drop may panic in turn.
+            // The payload's drop may panic in turn.
             std::mem::forget(payload);
             "a payload that is no text".to_owned()
         }

@@ -32,7 +32,7 @@ where
         };
         let Some(leadership) = won else { return Ok(()) };
         let (began, monitor) = (Instant::now(), leadership.monitor());
-        // The future of the term is dropped within this one, where a panic of its drop is caught, and before the resignation.
+        // `lead` drops the term's future before the resignation, and catches a panic of that drop.
         let lead = async { monitor.run_until_lost(term(Term::new(monitor.clone()))).await };
         let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
         let led = tokio::select! {
@@ -79,7 +79,7 @@ pub(crate) async fn win(election: &Election) -> Result<Option<Leadership>> {
     }
 }
 
-/// Resigns, and logs a failure: the next campaign queues behind the node that is left.
+/// Resigns. Logs a failure, after which the next campaign queues behind the leftover node.
 pub(crate) async fn resign(leadership: Leadership) {
     let path = leadership.path().to_owned();
     match leadership.resign().await {

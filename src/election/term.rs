@@ -107,7 +107,7 @@ pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 impl CurrentTerm {
     pub(crate) fn begin(&self, term: HoldMonitor) {
         let before = locked(&self.0).replace(term);
-        // Not under the lock: its span ends, which runs the user's code.
+        // Dropped after unlock: its span may end, which runs the user's code.
         drop(before);
     }
 

@@ -283,7 +283,7 @@ impl HoldCore {
         async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
     }
 
-    /// Returns the first node, and the client of the session.
+    /// Returns the first node, and the client of the session; `None` once the hold has ended or the session is closed.
     pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
         let state = self.driver.lock();
         let node = state.nodes(self.op).into_iter().next()?;

@@ -121,7 +121,7 @@ impl HoldMonitor {
         self.0.revoke();
     }
 
-    /// Returns the node of a hold with one node, and the client of its session. `None` once the session is closed.
+    /// Returns the first node, and the client of the session; `None` once the hold has ended or the session is closed.
     pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
         self.0.writes()
     }
@@ -190,7 +190,7 @@ pub(super) async fn lost(ended: impl Future<Output = HoldState>) -> Loss {
     }
 }
 
-/// Runs `future` until there is an end. Calls `end` before each poll of `future`, and is woken by `ended` between polls.
+/// Runs `future` until the hold ends. Calls `end` before each poll of `future`, and is woken by `ended` between polls.
 pub(crate) async fn run_until<F: Future, E>(
     end: impl Fn() -> Option<E>,
     ended: impl Future<Output = E>,

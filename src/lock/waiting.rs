@@ -16,16 +16,16 @@ use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It keeps its position while it is not awaited. Once it is granted the lock it is a hold: its
-/// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If that hold is lost before
-/// it is awaited, awaiting it returns [`Error::Lost`](crate::Error::Lost). If its session ends while it waits, it queues again
-/// in the next one. See [Futures](crate#futures).
+/// A waiter keeps its position while it is not awaited. Once granted the lock, it counts as a hold: its
+/// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If the hold is lost
+/// before the waiter is awaited, the await returns [`Error::Lost`](crate::Error::Lost). If the session ends while it
+/// waits, it queues again in the next session. See [Futures](crate#futures).
 ///
-/// It belongs to the runtime on which it joined the queue.
+/// A waiter belongs to the runtime on which it joined the queue.
 ///
 /// # Cancel safety
 ///
-/// It can be awaited by reference (`&mut waiting`), again and again, without losing its position.
+/// A waiter can be awaited by reference (`&mut waiting`), again and again, without losing its position.
 ///
 /// # Examples
 ///
@@ -73,8 +73,8 @@ impl<G> Waiting<G> {
 
     /// Returns how many contenders ahead must leave first, as of the last wake-up; 0 when it is our turn.
     ///
-    /// With several queues it is the largest of their numbers. For permits it is the number of callers ahead. Once there
-    /// are none, it is the number of permits that must be released.
+    /// With several queues: the largest number. For permits: the number of callers ahead, or, once none is ahead, of
+    /// permits that must be released.
     #[must_use]
     pub fn position(&self) -> usize {
         self.progress.last().unwrap_or_default()

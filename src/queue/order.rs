@@ -3,8 +3,9 @@
 //! 1. A name ends in the separator of its kind and the parent's counter, as the server formats it (`%010d` of a signed
 //!    32-bit number): ten digits, or a minus and nine or ten.
 //! 2. Contenders are in the order of their numbers, until the counter reaches its end.
-//! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative numbers
-//!    in an order of their own. Near the wrap the `czxid` decides, which is the order of creation.
+//! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative
+//!    numbers in an order of their own. Near the wrap of the sequence counter, contenders are in the order of their
+//!    `czxid`, the order of creation.
 
 use crate::machine::{Kind, is_near_wrap};
 
@@ -78,8 +79,8 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
 
 /// Returns the sort key of a contender. `is_mixed`: some contenders are not near the wrap.
 ///
-/// Contenders away from the wrap are sorted by number. Those just past the end come after them, and those about to reach 0
-/// again come before them. So no client can change the order of two other contenders by the name of its node.
+/// Contenders away from the wrap are sorted by number. Those just past the counter's end come after them, and those
+/// just before 0 come before them. So no client can change the order of two others by the name of its node.
 fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
     if !is_near_wrap(number) {
         return (0, number, None);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     const END: i64 = i32::MAX as i64;
-    /// The value at which the counter is at 0 again.
+    /// The value at which the numbers reach 0 again.
     const START_AGAIN: i64 = 1 << 32;
     /// The value at which negative numbers go from ten digits to nine.
     const NINE_DIGITS: i64 = START_AGAIN - 1_000_000_000;

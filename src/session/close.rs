@@ -13,13 +13,14 @@ impl Session {
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. `Ok` means that every lock node of the session is certainly deleted. The session then drops its
-    /// client: the ZooKeeper session ends with the last clone of that client, such as one from [`client`](Self::client), or
-    /// in a guard that has given a [`check_writer`](crate::Hold::check_writer). Kept nodes go with the ZooKeeper session.
+    /// [`Error::Closed`]. `Ok` means that every lock node of the session is certainly deleted. The session then drops
+    /// its client: the ZooKeeper session ends with the last clone of that client, such as one from
+    /// [`client`](Self::client), or in a guard that has given a [`check_writer`](crate::Hold::check_writer). Other
+    /// ephemeral nodes go with the ZooKeeper session.
     ///
-    /// The call takes one session timeout at most. A second call waits for the same end. While a renewal is under way there
-    /// is nothing to end, because the old session has expired. After an outage it may have expired by the client's clock
-    /// alone; its nodes then stay until the servers expire it, too.
+    /// The call takes one session timeout at most. A second call waits for the same end. During a renewal there is
+    /// nothing to end, because the old session has expired. After an outage that session may have expired by the
+    /// client's clock alone; its nodes then stay until the servers expire it, too.
     ///
     /// # Cancel safety
     ///
@@ -27,9 +28,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the servers could not be reached in time, or if the ACLs do not let us delete a node and the
-    /// end of the session was not confirmed. Nodes may stay for up to a session timeout; if you keep a clone of the client,
-    /// for as long as that.
+    /// [`Error::Unavailable`] if the servers could not be reached in time, or if the ACLs do not let us delete a node
+    /// and the end of the session was not confirmed. Nodes may stay for up to a session timeout; if you keep a clone of
+    /// the client, for as long as you keep it.
     ///
     /// # Examples
     ///
@@ -52,7 +53,7 @@ impl Session {
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
             if state.is_clean {
-                // The task has not run, but no lock node is left.
+                // The session's task has not reported the end yet, but no lock node is left.
                 return Closing::Released;
             }
             let client = state.give_client_up();
@@ -84,9 +85,9 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future undoes nothing: no lock can be acquired any more, and the holders stay asked. The session is
-    /// then not closed at the limit; call `drain` or [`close`](Self::close) for that. Both may also be called while a drain
-    /// is under way: the first to reach its end closes the session, and the others return then.
+    /// Dropping the future undoes nothing: no lock can be acquired any more, and holders still see the request. The
+    /// session is then not closed at the limit; call `drain` or [`close`](Self::close) for that. Both may also be
+    /// called while a drain is under way: the first to reach its end closes the session, and then the others return.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Owns [`Looks`]: when to look again at nodes of yours.
+//! Owns [`Looks`]: when to read nodes of yours again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ const TURN: Duration = Duration::from_millis(200);
 /// The time from a look that has set no watch to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Looks at nodes of yours: after each event of a watch, in each new ZooKeeper session, and slowly without an event, from
-/// [`Session::looks`].
+/// Reads nodes of yours again, in *looks*: after each event of a watch, in each new ZooKeeper session, and now and then
+/// without an event. Made by [`Session::looks`].
 ///
-/// An event is only a reason to look: what is there is what the look has read. Looks begin 200 ms apart at least, so other clients that
-/// change the nodes all the time cost at most five looks a second. Without an event, which may be lost, the next look begins 20 to 30 s after
-/// the last, and one second after a look that has set no watch, such as one that the servers have refused.
+/// An event is only a reason to look: the state of the nodes is what the look reads. Looks begin at least 200 ms apart,
+/// so nodes that change all the time cost at most five looks a second. An event may be lost, so without one the next
+/// look begins 20 to 30 s after the last, or one second after a look that set no watch, for example because the servers
+/// refused it.
 ///
 /// # Examples
 ///
@@ -48,14 +49,14 @@ pub struct Looks {
     _room: Option<Reservation>,
     /// The ZooKeeper session that has answered the last look.
     id: SessionId,
-    /// Each resolves with the event of a watch of the last look.
+    /// The watches of the last look. Each resolves with its event.
     events: Vec<Shared<BoxFuture<'static, ()>>>,
-    /// When the next look may begin, and when it begins without an event. `None` before the first look.
+    /// When the next look may begin, and when it begins without an event. `None` if it is due now.
     next: Option<(Instant, Instant)>,
 }
 
 impl Session {
-    /// Begins looks at nodes of yours; see [`Looks`]. `paths`: the nodes that are watched. Sends nothing.
+    /// Returns [`Looks`] at nodes of yours. `paths`: the nodes that they will watch. Sends nothing.
     ///
     /// # Errors
     ///
@@ -64,7 +65,7 @@ impl Session {
         self.looks_with(paths.into_iter().map(str::len))
     }
 
-    /// Begins looks with a watch on a node that is made by this crate, at this path.
+    /// Returns looks that watch one child of `path` with a name of this crate.
     pub(crate) fn looks_at_child_of(&self, path: &str) -> Result<Looks> {
         self.looks_with([longest_child(path)].into_iter())
     }
@@ -76,8 +77,8 @@ impl Session {
 }
 
 impl Looks {
-    /// Waits until it is time for the next look. The first one is due at once, and so is one in a session that is closed, which returns
-    /// the error.
+    /// Waits until it is time for the next look. The first look is due at once. So is a look in a closed session, which
+    /// returns the error.
     ///
     /// # Cancel safety
     ///
@@ -98,19 +99,20 @@ impl Looks {
             () = sleep_until(slow) => {}
             _ = states.wait_for(is_over) => return self.next = None,
         }
-        // What has fired is not polled again.
+        // An event that has resolved must not be polled again.
         self.events.clear();
         self.next = Some((turn, turn));
         sleep_until(turn).await;
         self.next = None;
     }
 
-    /// Looks: `look` sends requests, and returns what it has read and the watches that it has set. It is repeated until a server has
-    /// answered, as by [`Session::request`]. Returns what it has read, or the error with which the servers refuse it.
+    /// Calls `look`, which sends requests, and returns their results and the watches that it has set. Retries `look`
+    /// until a server has answered, as [`Session::request`] does. Returns the results, or the error with which the
+    /// servers refuse a request.
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future the next look is due as soon as it may begin.
+    /// After dropping the future, the next look is due 200 ms after this one began.
     ///
     /// # Errors
     ///
@@ -130,7 +132,7 @@ impl Looks {
         looked.await
     }
 
-    /// As [`look`](Self::look), with several requests that are tried again one by one.
+    /// As [`look`](Self::look), with several requests that are retried one by one.
     pub(crate) async fn attempt<T, W, R>(&mut self, make: impl Fn(Zk) -> R + Send + Sync) -> Result<T>
     where
         W: IntoIterator<Item = OneshotWatcher>,
@@ -149,15 +151,15 @@ impl Looks {
         Ok(seen)
     }
 
-    /// Makes the next look due at this time at the latest, also without an event.
+    /// Makes the next look due at this time at the latest, even without an event.
     pub fn look_by(&mut self, time: Instant) {
         if let Some((_, slow)) = &mut self.next {
             *slow = time.min(*slow);
         }
     }
 
-    /// Returns whether a watch of the last look would report a change as soon as the servers send it: it was set in the present session,
-    /// which is connected, and has not fired.
+    /// Returns whether the watches of the last look would report a change at once: the look set some in the current
+    /// session, which is connected, and none has fired.
     pub(crate) fn stands(&self) -> bool {
         let has_fired = |event: &Shared<_>| event.clone().now_or_never().is_some();
         self.session.id() == self.id
@@ -166,7 +168,7 @@ impl Looks {
             && !self.events.iter().any(has_fired)
     }
 
-    /// Returns the ZooKeeper session that has answered the last look. Before the first look it is 0.
+    /// Returns the ZooKeeper session that has answered the last look. The id is 0 before the first look.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         self.id

@@ -1,7 +1,7 @@
-//! Sends requests other than those of locks, and sends them again in the next ZooKeeper session when one expires.
+//! Sends requests other than those of locks, and retries them in the next ZooKeeper session when one expires.
 //!
 //! An attempt at a request fails in one of four ways. It is refused: the server returned an error. It is unknown: the
-//! request may have been done, or may be done later. It is throttled: the request is sent again, up to a limit. Or the
+//! request may have been done, or may be done later. It is throttled: the request is retried, up to a limit. Or the
 //! session is over.
 
 use std::future::pending;
@@ -20,10 +20,10 @@ use crate::machine::Life;
 use crate::session::Session;
 use crate::telemetry;
 
-/// How often in a row a request may be throttled before its caller gets the error.
+/// How often a throttled request is retried before its caller gets the error.
 const MAX_LOST: u32 = 10;
 
-/// The first pause before a failed request is sent again over a connection that seems to be up.
+/// The first pause before a failed request is retried over a connection that seems to be up.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why an attempt in one ZooKeeper session failed.
@@ -117,8 +117,8 @@ impl Zk {
         until(&self.core.changes, || self.is_connected().err().map(drop)).await;
     }
 
-    /// Sends a request until a server has answered it. Only for requests that are safe to do twice. `name`: the request's
-    /// name in metrics. The inner error is the server's refusal, or `Throttled` after too many tries.
+    /// Retries a request until a server has answered. Only for requests that are safe to do twice. `name`: the
+    /// request's name in metrics. The inner error is the server's refusal, or `Throttled` after too many tries.
     pub(crate) async fn retry<T, F>(
         &self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl Zk {
                 Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
                 answer => return Ok(answer),
             }
-            // The pause grows with each unknown outcome in a row: a server may close the connection on every request.
+            // The pause grows with each failure: a server may close the connection on every request.
             if lost > 1 || self.is_connected()? {
                 sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;
             }
@@ -217,9 +217,9 @@ impl Session {
         .await
     }
 
-    /// Sends a request of yours with the current [client](Self::client), and repeats it until a server has answered. It is
-    /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
-    /// inner result is the answer, or the error with which the servers refuse the request.
+    /// Sends a request of yours with the current [client](Self::client), and retries it until a server has answered:
+    /// after a lost connection, and in the next session after one has expired. So the request must be safe to do twice.
+    /// The inner result is the answer, or the error with which the servers refuse the request.
     ///
     /// The ZooKeeper session of a [closed](Self::close) session goes on while you keep a clone of the client.
     ///
@@ -256,8 +256,8 @@ impl Session {
         self.within(limit, answered).await
     }
 
-    /// Makes an attempt that does not queue. Fails after one session timeout.
-    pub(crate) async fn ask<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
+    /// Runs `make` as `attempt` does, for at most one session timeout.
+    pub(crate) async fn attempt_within_timeout<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
     {
@@ -268,7 +268,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] after the limit, with the reasons why servers do not answer. Otherwise those of the call.
+    /// [`Error::Unavailable`] after the limit, with the reasons why servers do not answer. Otherwise the errors of the
+    /// call.
     ///
     /// # Examples
     ///
@@ -285,7 +286,7 @@ impl Session {
 
     /// Awaits a request that does not queue. Fails as soon as there is no connection; at once if there is none now.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        // Resolves when the session is over, or without a connection.
+        // Resolves when the session is over or disconnected.
         let disconnected = until(&self.core().changes, || {
             let state = self.core().lock_current();
             (!is_open(&state) || !state.machine.is_connected()).then_some(())
@@ -312,8 +313,8 @@ impl Session {
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
-    /// Returns the session timeout that the servers have granted; before the first connection the one that is asked for. It is the time
-    /// limit of every call that does not queue.
+    /// Returns the session timeout that the servers have granted; before the first connection the requested one. It is
+    /// the time limit of every call that does not queue.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         let state = self.core().lock();

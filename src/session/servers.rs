@@ -1,11 +1,11 @@
 //! Owns [`Servers`]: where and how a session connects, at first and when it is renewed.
 //!
 //! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
-//! 2. Before a new session is used, the old one is resumed and closed. `SessionExpired` in answer, or the end of the
-//!    closing, shows that its nodes are gone. The client's word alone does not: the client gives a session up by its own
-//!    clock, and an old node would stand before ours in the queue until the server agrees. A leader answers `SessionExpired`
-//!    from the moment at which it begins to end a session; only if it loses its office before that is done do the nodes stay
-//!    until the next leader expires the session.
+//! 2. Before a new session is used, the old one is resumed and closed. The answer `SessionExpired`, or the completed
+//!    close, shows that its nodes are gone. The client's report alone does not: the client declares a session expired
+//!    by its own clock, and an old node would be ahead of ours in the queue until the servers expire the session. A
+//!    leader answers `SessionExpired` as soon as it begins to end a session. If it loses leadership before it is done,
+//!    the nodes stay until the next leader expires the session.
 
 use std::fmt;
 use std::future::pending;
@@ -154,23 +154,25 @@ impl Servers {
         self.set(move |target| target.session_timeout = timeout)
     }
 
-    /// Names the session, so that a process that starts again does not wait for the end of its own last session, which comes one session
+    /// Names the session, so that a restarted process does not wait for the end of its previous session, one session
     /// timeout after a crash.
     ///
-    /// Every call that looks at a lock, also a `try_lock`, deletes the nodes that other sessions of this name have left in its queue,
-    /// those that hold and those that wait. Its turn comes when they are gone and nobody else is ahead: a `try_lock` finds them, and only
-    /// the next one can succeed. A [`Semaphore`](crate::Semaphore) finds left permits when it is first in the queue for them. What is not a
-    /// lock, such as the node of a member, stands until its session has ended. The name works on another machine as well, and needs no disk.
-    /// It is also the [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
+    /// Every call that lists a lock's queue, even a `try_lock`, deletes the nodes of holders and waiters that other
+    /// sessions of this name left there. The lock is granted once they are gone and no other contender is ahead. A
+    /// `try_lock` that finds them is contended; only the next can succeed. A call of a [`Semaphore`](crate::Semaphore)
+    /// finds leftover permits when it is first in the queue. Nodes that belong to no lock, such as a member's, stay
+    /// until their session has ended. The name also works on another machine, and needs no disk. It is also the
+    /// [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
     ///
-    /// **Give a name only where no two processes with it run at once**: that of a pod in a stateful set, or of a systemd unit. A second
-    /// process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock) does, and the tokens of the first are old
-    /// then. A session that has lost a node so, and meets another of its name in the same queue, ends with [`Error::SessionEnded`]: two
-    /// processes do not take a lock from each other in turn. Which of them ends depends on which has lost a node; it may be both.
+    /// **Set a name only where no two processes with it run at once**, such as that of a pod in a stateful set, or of a
+    /// systemd unit. A second process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock)
+    /// does, and outdates its tokens. A session that has lost a node, and finds a node of another session of its name
+    /// in the same queue, ends with [`Error::SessionEnded`], so that two processes do not take a lock from each other
+    /// in turn. Either process may end, or both.
     ///
-    /// An empty name, or one that another session of this process has, is [`Error::InvalidInput`] where the session is made. A session
-    /// has its name until its last clone is dropped. [`from_fn`](Self::from_fn) takes the name that is given to it, and not those of the
-    /// servers that the function returns.
+    /// An empty name, or the name of another session of this process, is refused with [`Error::InvalidInput`] when the
+    /// session is made. A session has its name until its last clone is dropped. With [`from_fn`](Self::from_fn), set
+    /// the name on its result: names of the servers that the function returns have no effect.
     ///
     /// # Examples
     ///
@@ -225,8 +227,8 @@ impl Servers {
     /// renewed. Use it for rotated passwords, and for servers that move.
     ///
     /// A setting on this value, such as by [`with_session_timeout`](Self::with_session_timeout), applies to all servers
-    /// that `ask` returns. If these come from a [`Config`](crate::Config), its identifier and `create_chroot`
-    /// have no effect here.
+    /// that `ask` returns. The unique name of those servers has no effect, nor do the identifier, token epoch and
+    /// `create_chroot` of a [`Config`](crate::Config) that they come from.
     ///
     /// `ask` is not called while the session lives, even if the connection is lost: the client reconnects to the hosts that
     /// it has. So while servers are replaced, list old and new ones, until the sessions that know only the old ones are
@@ -264,8 +266,8 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Adds what a [`Config`](crate::Config) knows. `first`: the servers that it has already returned. With `chroot_acls`,
-    /// a missing chroot is created at the first connection.
+    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that it has already returned. With
+    /// `chroot_acls`, a missing chroot is created at the first connection.
     pub(crate) fn configured(
         self,
         first: Result<Self>,
@@ -447,8 +449,8 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects with a new session, after making sure that the old one is gone, if there was one. Tries as long as `wanted`
-    /// returns true. Calls `refused` whenever the servers refuse the credentials.
+    /// Connects with a new session, after making sure that the old one is gone, if there was one. Retries while
+    /// `wanted` returns true. Calls `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
@@ -516,7 +518,7 @@ impl Servers {
                 drop(client);
                 match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
-                    // The client's own clock is slower than `patience`, so a server has said so.
+                    // The client itself declares an end later than `patience`, so a server has reported this one.
                     Ok(_) => Ok(()),
                     Err(_) => Err(ZkError::Timeout),
                 }
@@ -596,9 +598,9 @@ impl Target {
         connector.connect(&hosts).await
     }
 
-    /// Returns the servers with the session timeout that they have granted to `client`, if that is another one. The client does
-    /// not adapt the time for which a host may be silent, and with it the time between its pings, on which
-    /// trust in a single write depends.
+    /// Returns the servers with the session timeout that they have granted to `client`, if it differs. The client does
+    /// not adapt the limit of a host's silence, nor with it the time between its pings, on which trust in a single
+    /// write depends.
     fn with_granted(&self, client: &Client) -> Option<Self> {
         let granted = client.session_timeout();
         (granted.as_millis() != self.session_timeout.as_millis())
@@ -611,7 +613,7 @@ impl Target {
         let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {
             let error = match (exists(client).await, acls) {
-                // We may not look at the chroot, but locks below it may still be allowed.
+                // We have no right to look at the chroot, but may have rights below it.
                 (Ok(true) | Err(ZkError::NoAuth), _) => return Ok(true),
                 (Ok(false), None) => return missing("; create it first"),
                 (Ok(false), Some(acls)) => match create_chroot(client, acls).await {

@@ -28,9 +28,9 @@ pub enum SessionState {
     Suspended,
     /// The ZooKeeper session has expired, and all holds are lost. A new session is being made.
     Renewing,
-    /// The servers refuse the credentials, which are tried again. All holds are lost.
+    /// The servers refuse the credentials. The session retries. All holds are lost.
     Refused,
-    /// Being closed. All holds are lost, and their nodes are being deleted.
+    /// The session is being closed. All holds are lost, and their nodes are being deleted.
     Closing,
     /// Closed, or ended without a renewal. This is the last state.
     Ended,

@@ -11,9 +11,10 @@ impl Times {
         Self(session_timeout)
     }
 
-    /// How long a host may be silent, while the client connects and afterwards, before the client tries the next one. The client's
-    /// own value, 0.4 *T*, is longer than a hold is trusted for: one host that accepts connections and never answers would cost
-    /// holds. A shorter one would refuse servers whose answers are up to *T*/6 late.
+    /// How long a host may be silent, while the client connects and afterwards, before the client tries the next one.
+    /// The client's own value, 0.4 *T*, is longer than a hold is trusted for: one host that accepts connections and
+    /// never answers would cost holds. A value shorter than *T*/5 would give up servers whose answers are up to *T*/6
+    /// late.
     pub(crate) fn silence(self) -> Duration {
         self.0 / 5
     }

@@ -1,7 +1,7 @@
-//! Owns [`UniqueName`]: a name that one process at a time has, in this life and in later ones.
+//! Owns [`UniqueName`]: a name that one process at a time has, even after restarts.
 //!
-//! The guids of the nodes of a session with a name begin with a hash of the name. So a later life of the process knows the
-//! nodes that an earlier one has left, without asking whose they are, and deletes them: see `machine::node`.
+//! The guids of a named session's nodes begin with a hash of the name. So a restarted process recognizes the leftover
+//! nodes of its earlier sessions by their names, without a request, and deletes them: see `machine::node`.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::locked::locked;
 use crate::options::validate_data;
 
-/// The names that sessions of this process have.
+/// The names of the sessions of this process.
 static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// A name, which no other session of this process has until this is dropped.
+/// A name that no other session of this process has until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct UniqueName(String);
 

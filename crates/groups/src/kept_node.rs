@@ -1,10 +1,11 @@
-//! Owns [`KeptNode`]: an ephemeral node that is there for as long as the service is, over all its sessions.
+//! Owns [`KeptNode`]: an ephemeral node that exists as long as its service runs, across ZooKeeper sessions.
 //!
-//! 1. What is at the path is judged by the session that owns the node, and never by the answer to a create: that may be lost.
-//! 2. One task looks, creates, writes and deletes, one after the other. So a removal begins when no create is under way.
-//! 3. A path has one kept node of a session at a time: two would not know whose a node of the session is.
-//! 4. A turn of the task is a look, then at most one write. [`Looks`] begin 200 ms apart at least, so other clients that change or
-//!    delete the node cost a bounded number of requests.
+//! 1. Whether the node at the path is ours depends on its owner session, never on the answer to a create, which may be lost.
+//! 2. One task looks, creates, writes and deletes, one after the other. A create sent before a removal may still be applied after
+//!    the removal: see `in_doubt`.
+//! 3. A session keeps at most one node at a path: two could not tell whose node is there.
+//! 4. A turn of the task is a look, then a create or a write if needed. Turns begin at least 200 ms apart, so other clients that
+//!    change or delete the node cost a bounded number of requests.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,10 +26,10 @@ use zookeeper_recipes::{Error, Result, Session, SessionState};
 
 use crate::request::{invalid, is_over, refused, validate_path};
 
-/// The time until what the servers have refused is tried again.
+/// The pause before a refused request is retried.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long after a removal a server may still apply a create whose connection was lost.
+/// The pause before a second delete: a server may apply a create late whose connection was lost.
 const SECOND_SEARCH: Duration = Duration::from_secs(1);
 
 /// The most data of a node, so that a request with it fits into a server's `jute.maxbuffer`.
@@ -37,26 +38,26 @@ const MOST_BYTES: usize = 1_000_000;
 /// The kept nodes of this process.
 static PLACES: LazyLock<watch::Sender<Vec<Place>>> = LazyLock::new(watch::Sender::default);
 
-/// The session and the path of a kept node, and the data that it begins with.
+/// The session and the path of a kept node, and its initial data.
 #[derive(Clone)]
 struct Place {
     session: Session,
     path: String,
     data: Arc<[u8]>,
-    /// The handle of the node. Without it the place is about to be free.
+    /// Dead once the removal of the node has begun: then the place is free soon.
     handle: Weak<()>,
 }
 
-/// A place among [`PLACES`], until this is dropped.
-struct Taken(Place);
+/// Frees a place in [`PLACES`] when dropped.
+struct PlaceGuard(Place);
 
 impl Place {
     fn is(&self, session: &Session, path: &str) -> bool {
         self.session == *session && self.path == path
     }
 
-    /// Takes the place, unless this session keeps a node there already.
-    fn take(self) -> Result<Taken> {
+    /// Takes the place. Fails if this session already keeps a node there.
+    fn take(self) -> Result<PlaceGuard> {
         let mut taken = None;
         PLACES.send_if_modified(|places| {
             taken =
@@ -66,7 +67,7 @@ impl Place {
         });
         match taken {
             Some(data) => Err(Error::NameTaken { session: self.session.id(), path: self.path, data }),
-            None => Ok(Taken(self)),
+            None => Ok(PlaceGuard(self)),
         }
     }
 
@@ -82,9 +83,9 @@ impl Place {
     }
 }
 
-impl Drop for Taken {
+impl Drop for PlaceGuard {
     fn drop(&mut self) {
-        // Dropped after the lock: it may be the last handle of the session.
+        // Dropped after `send_modify`: it may own the last session handle.
         let mut removed = None;
         PLACES.send_modify(|places| {
             let at = places.iter().position(|place| place.is(&self.0.session, &self.0.path));
@@ -93,29 +94,29 @@ impl Drop for Taken {
     }
 }
 
-/// Whether the node is there.
+/// The state of the node, as of the last turn.
 #[derive(Clone, Debug)]
 enum Standing {
     Absent,
-    /// A node of another session is there, with its data.
+    /// Another session's node is at the path, with this data.
     Taken(SessionId, Arc<[u8]>),
     There {
-        /// The ZooKeeper session that it belongs to.
+        /// The ZooKeeper session that owns the node.
         id: SessionId,
-        /// The transaction that created it.
+        /// The transaction that created the node.
         czxid: i64,
-        /// The number of its data.
+        /// The number of the data written last.
         number: u64,
-        /// The data that the servers refuse to write, and the reason.
+        /// The number of the data that the servers refuse to write, and their error.
         refused: Option<(u64, Error)>,
     },
-    /// The servers refuse it.
+    /// The servers refuse a request.
     Failed(Error),
     /// The session is over.
     Ended(Error),
 }
 
-/// The data that the node is to have.
+/// The newest data to write.
 struct Data {
     /// Counts the changes.
     number: u64,
@@ -126,11 +127,11 @@ struct Data {
 ///
 /// Curator calls this a `PersistentNode`. Dropping it deletes the node in the background.
 ///
-/// It is kept by a task on the tokio runtime on which it was begun. While that is blocked, nothing is created again. After a change or a
-/// deletion the node is looked at once, and at most five times a second.
+/// A task on the tokio runtime of the [`keep`](Self::keep) call keeps the node. While this runtime is blocked, the node is not
+/// created again. After a change or a deletion the task looks immediately, but at most five times a second.
 ///
-/// The node goes with its ZooKeeper session: after a [`close`](Session::close) or a [`drain`](Session::drain), with the last clone of its
-/// client.
+/// The node is deleted with its ZooKeeper session: after a [`close`](Session::close) or a [`drain`](Session::drain), once the
+/// last clone of the session's client is dropped.
 ///
 /// # Examples
 ///
@@ -151,44 +152,45 @@ struct Data {
 pub struct KeptNode {
     node: Arc<Node>,
     standing: watch::Receiver<Standing>,
-    /// Dropped before `stop`, so that a node that is being removed has none.
+    /// Dropped before `stop`, so [`Place::is_kept`] is false from the start of a removal.
     _handle: Arc<()>,
-    /// Dropping it lets the task remove the node.
+    /// Dropping this makes the task remove the node.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
 }
 
-/// What the task that keeps the node shares with the handle.
+/// State shared by the handle and the task that keeps the node.
 struct Node {
     session: Session,
     path: String,
     data: watch::Sender<Data>,
-    /// A change of the data fires the watches on the children of the parent.
+    /// Whether a change of the data fires the watches on the parent's children.
     is_announced: bool,
-    /// Whether a create may yet be applied.
+    /// Whether the servers may still apply an unanswered create.
     in_doubt: AtomicBool,
-    _place: Taken,
+    _place: PlaceGuard,
 }
 
 impl KeptNode {
-    /// Keeps an ephemeral node at `path` for as long as the returned value lives. The node is created again after a deletion,
-    /// and in each session that takes the place of an expired one.
+    /// Keeps an ephemeral node at `path` for as long as the returned value lives. The node is created again after a deletion, and
+    /// in each session that replaces an expired one.
     ///
-    /// Missing ancestors are created one by one, according to the [options](zookeeper_recipes::Options::with_parents) of the session, which
-    /// also set the ACLs of the node. A node of another client at `path` is left alone, and ours is created when that
-    /// is gone. A node of your own last session is treated likewise: until the servers have ended that session, its node
-    /// stands for the service. Data that another client writes to the node stays until the node is created again, or until
+    /// Missing ancestors are created one by one, according to the [options](zookeeper_recipes::Options::with_parents) of the
+    /// session, which also set the ACLs of the node. Another client's node at `path` is left alone, and ours is created once that
+    /// node is gone. The same holds for the node of our own last session: it stands for the service until the servers expire that
+    /// session. Data that another client writes to the node stays until the node is created again, or until
     /// [`set_data`](KeptNode::set_data).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `path` cannot be a lock path, if `data` is longer than a node's data may be, and outside a tokio runtime.
-    /// [`Error::NameTaken`] if this session keeps a node at `path` already. [`Error::SessionFull`] if it has no room for another watch.
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, if `data` is longer than 1,000,000 bytes, and outside a tokio
+    /// runtime. [`Error::NameTaken`] if this session keeps a node at `path` already. [`Error::SessionFull`] if the session has no
+    /// room for another watch.
     pub fn keep(session: &Session, path: &str, data: &[u8]) -> Result<Self> {
         Self::begin(session, path, data, false)
     }
 
-    /// As [`keep`](Self::keep); if `is_announced`, a change of the data fires the watches on the children of the parent.
+    /// As [`keep`](Self::keep). If `is_announced`, a change of the data fires the watches on the parent's children.
     fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
         validate_path(path)?;
         validate(data)?;
@@ -208,7 +210,8 @@ impl KeptNode {
         Ok(Self { node, standing, _handle, stop, task })
     }
 
-    /// Keeps the node of a member, once the last one of this session is removed. `waits`: also while it is kept.
+    /// Keeps the node of a member, once this session's former node at the path is removed. With `waits`, waits even while that
+    /// node is kept.
     pub(crate) async fn of_member(session: &Session, path: &str, data: &[u8], waits: bool) -> Result<Self> {
         loop {
             match Self::begin(session, path, data, true) {
@@ -226,21 +229,21 @@ impl KeptNode {
         &self.node.path
     }
 
-    /// Whether the node is there in the present ZooKeeper session, as far as is known. While there is no connection, it may
-    /// be gone with the session, which is noticed later.
+    /// Whether the node exists in the present ZooKeeper session, as far as is known. Without a connection, the session may have
+    /// expired unnoticed, and the node with it.
     #[must_use]
     pub fn is_created(&self) -> bool {
         self.seen().is_some()
     }
 
-    /// The transaction that created the node, its `czxid`, if it [is there](Self::is_created). It is larger each time that the node
-    /// is created again, so a service that compares it knows that its node was away.
+    /// The `czxid` of the node, if it [exists](Self::is_created): the number of the transaction that created it. This number
+    /// grows with each create, so a service that compares it knows that its node was deleted meanwhile.
     #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.seen().map(|(czxid, _)| czxid.cast_unsigned())
     }
 
-    /// The transaction that created the node in the present ZooKeeper session, and the number of its data, if it is there.
+    /// The `czxid` of the node and the number of its data, if the node exists in the present ZooKeeper session.
     fn seen(&self) -> Option<(i64, u64)> {
         let session = &self.node.session;
         let (present, state) = (session.id(), session.state());
@@ -251,7 +254,7 @@ impl KeptNode {
         }
     }
 
-    /// Waits until the node is there in the present ZooKeeper session.
+    /// Waits until the node exists in the present ZooKeeper session.
     ///
     /// # Cancel safety
     ///
@@ -259,31 +262,31 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
+    /// The servers' error, such as [`Error::NoAuth`], if they refuse the node. The refused request is retried every second.
     /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
     pub async fn created(&self) -> Result<()> {
         self.there(0, false).await
     }
 
-    /// As [`created`](Self::created), but another node at the path is an error.
+    /// As [`created`](Self::created), but fails if another session's node is at the path.
     pub(crate) async fn created_if_free(&self) -> Result<()> {
         self.there(0, true).await
     }
 
     /// Changes the data of the node, also for all later ZooKeeper sessions, and waits until the node has it.
     ///
-    /// If there is no connection, or another client has a node at the path, it waits as [`created`](Self::created) does.
-    /// A change is written at once if the last one was 200 ms ago or longer, and of several changes within 200 ms the last alone
-    /// may be written. Earlier calls return when a later change is written.
+    /// Without a connection, or while another client has a node at the path, the call waits as [`created`](Self::created) does. A
+    /// change is written at once if the last one was 200 ms ago or longer. Of several changes within 200 ms, perhaps only the
+    /// last is written. Earlier calls return when a later change is written.
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on the data is remembered. Dropping the future later stops the waiting, and the data is still written.
+    /// The first poll stores the data. Dropping the future later only stops the waiting: the data is still written.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `data` is longer than a node's data may be; the node keeps the data that it has. Otherwise as
-    /// [`created`](Self::created): what the servers refuse is tried again every second, with this data.
+    /// [`Error::InvalidInput`] if `data` is longer than 1,000,000 bytes; the node keeps its data. Otherwise as
+    /// [`created`](Self::created). A refused write is retried every second, with the newest data.
     ///
     /// # Examples
     ///
@@ -303,7 +306,8 @@ impl KeptNode {
         self.there(number, false).await
     }
 
-    /// Waits until the node is there with the data of this number, or a later one.
+    /// Waits until the node exists with the data of this number, or a later one. With `is_free`, another session's node is an
+    /// error.
     async fn there(&self, number: u64, is_free: bool) -> Result<()> {
         let mut standing = self.standing.clone();
         loop {
@@ -321,29 +325,30 @@ impl KeptNode {
             if self.seen().is_some_and(|(_, there)| there >= number) {
                 return Ok(());
             }
-            // The runtime is gone.
+            // The runtime of the task is gone.
             standing.changed().await.map_err(|_| Error::Closed)?;
         }
     }
 
-    /// Deletes the node, if it is there. If the answer to a create was lost, or has not come yet, it looks again a second
-    /// later, because servers may apply a lost create late.
+    /// Deletes the node, if it exists. If a create is unanswered, deletes again a second later, because servers may apply the
+    /// create late.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future goes on in the background.
+    /// If the future is dropped, the removal goes on in the background.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after a lost answer. The node is then
-    /// deleted in the background, as soon as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over: the node
-    /// goes with its ZooKeeper session. If the servers refuse to delete it, their reason, such as [`Error::NoAuth`].
+    /// [`Error::Unavailable`] if no server answered within one session timeout, or a second more after an unanswered create. The
+    /// node is then deleted in the background, as soon as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the
+    /// session is over: the node goes with its ZooKeeper session. The servers' error, such as [`Error::NoAuth`], if they refuse
+    /// the delete.
     pub async fn remove(self) -> Result<()> {
         let Self { node, stop, task, _handle, .. } = self;
         drop((_handle, stop));
         let limit = node.in_doubt.load(Ordering::Relaxed).then(|| SECOND_SEARCH + node.session.timeout());
         let session = node.session.clone();
-        // The place is free with the end of the task.
+        // The end of the task then frees the place.
         drop(node);
         session.within(limit, async { task.await.unwrap_or(Err(Error::Closed)) }).await
     }
@@ -366,7 +371,7 @@ fn validate(data: &[u8]) -> Result<()> {
     Err(invalid("data", reason))
 }
 
-/// Keeps the node until it is to be removed, or the session is over, and removes it.
+/// Keeps the node until `stopped` resolves, and then removes it. Returns the error if the session ends first.
 async fn run(
     node: Arc<Node>,
     looks: Looks,
@@ -390,7 +395,7 @@ async fn run(
     removed
 }
 
-/// Keeps the node until the session is over, and returns the error of that.
+/// Keeps the node until the session is over, and returns the session's error.
 async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>) -> Error {
     let (mut data, mut written) = (node.data.subscribe(), None);
     loop {
@@ -414,8 +419,8 @@ async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>)
 }
 
 impl Node {
-    /// Looks, and creates or writes the node if it is not as it is to be. `written` is the number of the data that was written last. If
-    /// the node has other data then, another client has written it.
+    /// Looks, and creates or writes the node if needed. `written` is the number of the data written last. If the node has other
+    /// data than that, another client wrote it.
     async fn turn(
         &self,
         looks: &mut Looks,
@@ -424,7 +429,7 @@ impl Node {
         standing: &watch::Sender<Standing>,
     ) -> Result<Standing> {
         let mut look = self.look(looks).await?;
-        // A change from now on wakes the task.
+        // A later change wakes the task.
         let (number, bytes) = {
             let newest = data.borrow_and_update();
             (newest.number, newest.bytes.clone())
@@ -456,7 +461,7 @@ impl Node {
         } else if *written != Some(number) {
             match self.write(&bytes, stat.version).await? {
                 Ok(()) => *written = Some(number),
-                // Another client was faster, or it was done by an earlier attempt.
+                // Another client was faster, or an earlier attempt wrote the data.
                 Err(ZkError::BadVersion | ZkError::NoNode) => looks.look_by(Instant::now()),
                 Err(error) => {
                     not_written = Some((number, refused("write", &self.path, error)));
@@ -468,7 +473,7 @@ impl Node {
         Ok(Standing::There { id, czxid, number, refused: not_written })
     }
 
-    /// Reads what is at the path, and watches it. This leaves no watch on a node that does not exist, as `exists` would.
+    /// Reads the node and watches it. Unlike `exists`, this leaves no watch if the node does not exist.
     async fn look(&self, looks: &mut Looks) -> Result<Result<(Vec<u8>, Stat), ZkError>> {
         let look = looks.look(|client| async move {
             let (data, stat, watch) = client.get_and_watch_data(&self.path).await?;
@@ -477,7 +482,7 @@ impl Node {
         look.await
     }
 
-    /// Creates the node, and before it what is missing above it, one after the other.
+    /// Creates the node, after its missing ancestors.
     async fn create(&self, data: &[u8]) -> Result<Result<(), ZkError>> {
         let options = self.session.lock_options();
         let own = &CreateMode::Ephemeral.with_acls(options.acls());
@@ -487,7 +492,7 @@ impl Node {
             _ => None,
         };
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        // Until it is answered: this may be dropped before.
+        // Set until the create is answered: this future may be dropped before.
         let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
         let sent = &AtomicU32::new(0);
         let created = self.session.request(Some(Duration::MAX), |client| async move {
@@ -518,11 +523,11 @@ impl Node {
     /// Writes the data, if the node has this version.
     async fn write(&self, data: &[u8], version: i32) -> Result<Result<(), ZkError>> {
         let path = &*self.path;
-        // Beside the node, which has no children.
+        // A sibling of the node, because an ephemeral node has no children.
         let news = &self.is_announced.then(|| format!("{path}.{}", Uuid::new_v4().simple()));
         let write = self.session.request(Some(Duration::MAX), |client| async move {
             let Some(news) = news else { return client.set_data(path, data, Some(version)).await.map(drop) };
-            // It fires watches on the children of the parent, and no listing shows the child.
+            // Creating `news` fires the watches on the parent's children. No listing shows `news`.
             let mut writer = client.new_multi_writer();
             writer.add_set_data(path, data, Some(version))?;
             writer.add_create(news, &[], &CreateMode::Ephemeral.with_acls(self.session.lock_options().acls()))?;
@@ -538,8 +543,8 @@ impl Node {
     }
 }
 
-/// Deletes the node, if it is one of this ZooKeeper session. If a create had an unknown outcome, that is done again a second later, as for
-/// the nodes of locks.
+/// Deletes the node, if this ZooKeeper session owns it. If the outcome of a create is unknown, repeats the delete a second later,
+/// as for lock nodes.
 async fn remove(node: &Node) -> Result<()> {
     let id = node.session.id();
     delete(node, id).await?;
@@ -550,7 +555,7 @@ async fn remove(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the node, if it is one of this ZooKeeper session, and its session is still the present one.
+/// Deletes the node, if the ZooKeeper session `id` owns it and is still the present one.
 async fn delete(node: &Node, id: SessionId) -> Result<()> {
     let path = &*node.path;
     loop {
@@ -558,7 +563,7 @@ async fn delete(node: &Node, id: SessionId) -> Result<()> {
             if client.session_id() != id {
                 return Ok(());
             }
-            // So that the look shows what was created over another connection.
+            // Lets the check see a node that was created over another connection.
             client.sync(path).await?;
             match client.check_stat(path).await? {
                 Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,

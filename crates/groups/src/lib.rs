@@ -1,14 +1,14 @@
-//! Groups of processes on [ZooKeeper](https://zookeeper.apache.org), beside the locks of [`zookeeper_recipes`]: who is there, who has which
-//! number, and who owns which shard.
+//! Recipes for groups of processes on [ZooKeeper](https://zookeeper.apache.org), besides the locks of [`zookeeper_recipes`]:
+//! which processes are members, which process holds which number, and which process owns which shard.
 //!
 //! | recipe | for |
 //! |---|---|
-//! | [`Members`] | who is there: the processes of a group, with data of each, over lost connections and sessions |
+//! | [`Members`] | the processes of a group, with the data of each, across lost connections and sessions |
 //! | [`Slots`] | numbers from 0 to *n* − 1, each with one holder at a time: worker ids, licences |
 //! | [`KeptNode`] | an ephemeral node that is created again in each session |
 //! | [`Shards`] | the shards of a service, each owned by one process at a time, under a lock with a fencing token |
 //!
-//! It uses nothing of `zookeeper_recipes` but its public API.
+//! The crate uses only the public API of `zookeeper_recipes`.
 
 mod kept_node;
 pub mod members;

@@ -1,17 +1,18 @@
-//! [`Members`]: the members of a group, with their data, over sessions.
+//! [`Members`]: the members of a group, with their data, across sessions.
 //!
-//! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other children are
-//!    no members.
-//! 2. One task looks for all subscribers of a `Members` and its clones. It has one watch, on the children of the path. An event only
-//!    triggers a look: the task lists the children, and each subscriber compares the set with the one it returned last. Looks are
-//!    200 ms apart, so members that flap cost a bounded number of requests.
-//! 3. A listing has the names. Its stat gives the number of children that were ever created under the path. If that has grown by
-//!    the number of new names, only these are read. Otherwise a member was away, or has changed its data, and all are read.
-//! 4. A change of data fires no watch on children. So the transaction that writes it also creates and deletes a child
-//!    (`kept_node`). This fires the watch and counts as a create, and no listing shows the child.
-//! 5. No wait rests on an event alone: every 20 to 30 s everything is read again.
-//! 6. A member that has gone stays in the set for the grace. A listing that was sent after the grace removes it. The clock alone
-//!    never does, so an outage removes no member.
+//! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other
+//!    children are not members.
+//! 2. One task reads the group for all subscribers of a `Members` and its clones. It has one watch, on the children of the path.
+//!    An event only triggers a look: the task lists the children, and each subscriber compares the set with the one it returned
+//!    last. Looks begin at least 200 ms apart, so flapping members cost a bounded number of requests.
+//! 3. A listing has the names, and its stat the number of creates under the path so far. If this number has grown by exactly the
+//!    number of new names, only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are
+//!    read.
+//! 4. A change of data fires no watch on children. So the transaction that writes the data also creates and deletes a child
+//!    (`kept_node`). The create fires the watch and is counted, and no listing shows the child.
+//! 5. No wait relies on an event alone: everything is read again every 20 to 30 s.
+//! 6. A member whose node is gone stays in the set for the grace. A listing sent after the grace removes the member. The clock
+//!    alone never does, so an outage removes no member.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,35 +35,35 @@ use zookeeper_recipes::{Error, Result, Session, path};
 use crate::kept_node::{KeptNode, PAUSE};
 use crate::request::{invalid, is_over, read_all, refused, validate_path};
 
-/// How many members are read in one request, and how large that is at most.
+/// The most members, and the most bytes, of one read request.
 const BURST: usize = 500;
 const BURST_BYTES: usize = 512 * 1024;
 
-/// The most data of a member: all processes of a group read the data of all, and all at once after an outage.
+/// The most data of a member: every process of a group reads the data of all members, after an outage all at once.
 const MAX_DATA_BYTES: usize = 4 * 1024;
 
-/// How old the data of members may be when a look reads all of it again: [`Looks`] look after this time also without an event.
+/// A look reads all data again if the last full read is this old. [`Looks`] look after this time even without an event.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Longer graces do not end in the life of a process.
+/// The longest grace: no process lives longer.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// A group of processes: who is in it, with the data of each, over lost connections and sessions.
+/// A group of processes: its members, with the data of each, across lost connections and sessions.
 ///
-/// A process [joins](Self::join) under a name, which has one owner at a time. [`members`](Self::members) reads the group once, and
-/// [`changes`](Self::changes) follows it. Choose stable names, such as that of a host or of a pod in a stateful set. Then a process that
-/// restarts is the same member.
+/// A process [joins](Self::join) under a name, which has one owner at a time. [`members`](Self::members) reads the group once,
+/// and [`changes`](Self::changes) follows it. Choose stable names, such as those of hosts or of pods in a stateful set. Then a
+/// restarted process is the same member.
 ///
 /// Curator's `GroupMember` does the same over a `PathChildrenCache`. Both use the same nodes: an ephemeral child of the path for each
 /// member, with the member's name and data.
 ///
-/// It is a handle. Clones share one watch, and one listing for each change, for any number of members and
+/// `Members` is a handle. Clones share one watch, and one listing for each change, for any number of members and
 /// [subscribers](Self::changes). So create one handle for each group in a process, and clone it.
 ///
 /// # What is not promised
 ///
-/// Membership is no lock. A member that was cut off stays in the set until the servers have ended its session, and two
-/// processes may see different sets for a moment. Use a lock for what only one process may do at a time.
+/// Membership is not a lock. A disconnected member stays in the set until the servers expire its session, and two processes may
+/// see different sets for a moment. Use a lock for work that only one process may do at a time.
 ///
 /// # Panics
 ///
@@ -91,11 +92,11 @@ const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 #[derive(Clone)]
 pub struct Members {
     group: Group,
-    /// The task that looks, while somebody is subscribed.
+    /// The task that reads the group, while there are subscribers.
     looking: Arc<Mutex<Weak<Looking>>>,
 }
 
-/// A group, and how it is looked at.
+/// A group, and the settings of its handle.
 #[derive(Clone)]
 struct Group {
     session: Session,
@@ -103,9 +104,9 @@ struct Group {
     grace: Duration,
 }
 
-/// A member of a group, as of one moment.
+/// A member of a group at one moment.
 ///
-/// Two are equal if they show the same node with the same data.
+/// Two members are equal if they show the same node with the same data, and agree in [`is_away`](Self::is_away).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Member {
     name: Arc<str>,
@@ -130,39 +131,39 @@ impl Member {
         }
     }
 
-    /// The name under which it has joined.
+    /// The name under which the member joined.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its data.
+    /// The member's data.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// When it joined, by the servers' clock. For a member that was away it is when it came back.
+    /// When the member joined, or came back after being away, by the servers' clock.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// The number of the transaction that created its node (`czxid`). It is larger each time that the member has been away and is
-    /// back. A change of data leaves it as it is.
+    /// The number of the transaction that created the member's node (`czxid`). The number grows each time the member comes back
+    /// after being away. A change of data does not change it.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.czxid.cast_unsigned()
     }
 
-    /// The ZooKeeper session that its node belongs to.
+    /// The ZooKeeper session that owns the member's node.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         SessionId(self.session_id)
     }
 
-    /// Whether it has gone, and stays in the set for the [grace](Members::with_grace). This alone wakes no subscriber;
-    /// [`MemberChanges::wait_for`] sees it.
+    /// Whether the member's node is gone, and only the [grace](Members::with_grace) keeps the member in the set.
+    /// [`MemberChanges::wait_for`] notices this change, [`MemberChanges::changed`] does not.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.is_away
@@ -183,8 +184,9 @@ impl fmt::Debug for Member {
 impl Members {
     /// Creates a handle of the group at `path`. Sends nothing.
     ///
-    /// The session's [lock options](Session::with_lock_options) set the ACLs of the nodes, and how a missing path is created. A member
-    /// needs CREATE and DELETE on the path. A process that looks needs READ on the path and on the nodes of all members.
+    /// The session's [lock options](Session::with_lock_options) set the ACLs of the nodes, and how a missing path is created. A
+    /// member needs CREATE and DELETE on the path, and READ on its node. A subscriber needs READ on the path and on the nodes of
+    /// all members.
     ///
     /// # Errors
     ///
@@ -195,21 +197,21 @@ impl Members {
         Ok(Self { group, looking: Arc::default() })
     }
 
-    /// Sets for how long a member that has gone stays in the set. The default is zero.
+    /// Sets how long a member stays in the set after its node is gone. The default is zero.
     ///
-    /// A member goes when it leaves, and when the servers have ended its session. If it is back within the grace with the same
-    /// data, subscribers are not woken. So a renewed session, or a process that restarts under the same name, is no change.
-    /// [`Member::generation`] is larger afterwards. Without a grace, a member that was away and is back is a change, even if no look
-    /// came in between.
+    /// The node goes when the member leaves, and when the servers expire its session. If the member is back within the grace with
+    /// the same data, [`changed`](MemberChanges::changed) does not return. So a renewed session, or a restart under the same
+    /// name, is not a change. [`Member::generation`] is larger afterwards. Without a grace, a member that was away and is back is
+    /// a change, even if no look came in between.
     ///
-    /// The grace is measured by this process, from the look that missed the member. At its end one more listing is sent, which removes the
-    /// member. So in an outage of this process no member is removed. The grace applies to [`changes`](Self::changes), of this value and
+    /// This process measures the grace, from the look that missed the member. When the grace ends, one more listing removes the
+    /// member. So an outage of this process removes no member. The grace applies to [`changes`](Self::changes) of this value and
     /// of clones made from it.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
-        // A longer one may end at no time that a clock has.
+        // A longer grace could overflow the clock.
         self.group.grace = grace.min(LONGEST);
-        // Another task looks for other subscribers.
+        // A handle with another grace has its own task.
         self.looking = Arc::default();
         self
     }
@@ -220,11 +222,11 @@ impl Members {
         &self.group.path
     }
 
-    /// Joins the group under `name`, with `data`. The membership lasts over lost connections and sessions, until it is dropped
-    /// or the session is closed.
+    /// Joins the group under `name`, with `data`. The membership survives lost connections and expired sessions, until it is
+    /// dropped or the session is closed.
     ///
-    /// `name` is any text. What a path may not contain is written as [`path::segment`] writes it. A member that was
-    /// [cut off](Membership::is_joined) for longer than its session joins again by itself.
+    /// `name` is any text; [`path::segment`] encodes it for the path. A member whose session [has expired](Membership::is_joined)
+    /// joins again by itself.
     ///
     /// # Cancel safety
     ///
@@ -232,13 +234,13 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::NameTaken`], with the session and data of the owner, if the name is taken by another process or by another
-    /// membership of this one. After a crash the owner is the last session of the crashed process, until the servers have ended it.
-    /// [`join_when_free`](Self::join_when_free) waits for that.
+    /// [`Error::NameTaken`], with the session and data of the owner, if another process has the name, or another membership of
+    /// this process. After a crash, the last session of the crashed process owns the name until the servers expire this session.
+    /// [`join_when_free`](Self::join_when_free) waits until the name is free.
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it.
-    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than 4 KiB,
-    /// or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
+    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny access.
+    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than
+    /// 4 KiB, or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     ///
     /// # Examples
     ///
@@ -266,8 +268,8 @@ impl Members {
         session.within(None, joined).await
     }
 
-    /// Joins the group as soon as the name is free, for as long as that takes. Several waiters for one name get it in no particular
-    /// order.
+    /// Joins the group as soon as the name is free, and waits as long as that takes. Several waiters for one name get it in no
+    /// particular order.
     ///
     /// # Cancel safety
     ///
@@ -297,14 +299,14 @@ impl Members {
         Ok(membership)
     }
 
-    /// The path of a member's node, if it may have this data.
+    /// The path of a member's node. Fails if the data is too long.
     fn node_of(&self, name: &str, data: &[u8]) -> Result<String> {
         validate(data)?;
         Ok(format!("{}/{}", self.group.path, path::segment(name)))
     }
 
-    /// Reads who is in the group, in the order of the names: one listing, and one request for the data of every 500 members. It is
-    /// what the connected server knows, which may be behind the others. It takes no account of the grace.
+    /// Reads the members, in the order of their names, with one listing and one request per 500 members. The connected server
+    /// answers from its own state, which may be behind the other servers. The grace does not apply.
     ///
     /// # Cancel safety
     ///
@@ -312,9 +314,9 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it: a
-    /// member whose node may not be read is an error, because a set without it would be a wrong one. [`Error::Closed`] and
-    /// [`Error::SessionEnded`] if there is no session any more.
+    /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny READ on the
+    /// path or on any member's node: a set without this member would be wrong. [`Error::Closed`] and [`Error::SessionEnded`] if
+    /// the session is over.
     ///
     /// # Examples
     ///
@@ -335,9 +337,9 @@ impl Members {
 
     /// Subscribes to the set of members. The first [`changed`](MemberChanges::changed) returns the present set.
     ///
-    /// One task looks for all subscribers of this value and its clones, on the tokio runtime of the first. It ends with the last. A
-    /// change costs one listing, and one read if a member has joined or has changed its data. There are at most five looks a
-    /// second. At rest everything is read once in 20 to 30 s, in case an event was never sent.
+    /// One task reads the group for all subscribers of this value and its clones, on the tokio runtime of the first subscriber.
+    /// The task ends with the last one. A change costs one listing, and one read if a member has joined or has changed its data.
+    /// The task looks at most five times a second. At rest it reads everything every 20 to 30 s, in case an event was lost.
     ///
     /// # Panics
     ///
@@ -367,9 +369,10 @@ impl fmt::Debug for Members {
     }
 }
 
-/// A place in a group, from [`Members::join`]. Dropping it leaves the group in the background.
+/// The membership of a process in a group, from [`Members::join`]. Dropping it leaves the group in the background.
 ///
-/// [`Session::drain`] keeps it until the session is closed. So leave before a drain, or announce it with [`set`](Self::set).
+/// [`Session::drain`] keeps the membership until the session is closed. So leave before a drain, or announce the drain with
+/// [`set`](Self::set).
 #[derive(Debug)]
 #[must_use = "dropping it leaves the group"]
 pub struct Membership {
@@ -378,23 +381,22 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The name under which it has joined.
+    /// The name under which the member joined.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its node is there in the present ZooKeeper session, as far as is known.
+    /// Whether the member's node exists in the present ZooKeeper session, as far as is known.
     ///
-    /// It is not while the session is renewed, and while another node has the name. That is the node of its own last session, until
-    /// the servers have ended that session, or the node of a process that took the name meanwhile. It joins again as soon as the name is
-    /// free.
+    /// False while the session is renewed, and while another node has the name: that of the member's last session until it
+    /// expires, or that of another process. The member joins again as soon as the name is free.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.node.is_created()
     }
 
-    /// Waits until it [is joined](Self::is_joined).
+    /// Waits until the member [is joined](Self::is_joined).
     ///
     /// # Cancel safety
     ///
@@ -402,27 +404,28 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
+    /// The servers' error, such as [`Error::NoAuth`], if they refuse the node. The refused request is retried every second.
     /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
     pub async fn joined(&self) -> Result<()> {
         self.node.created().await
     }
 
-    /// Its [generation](Member::generation), if it [is joined](Self::is_joined). It grows when this member was away.
+    /// The member's [generation](Member::generation), if it [is joined](Self::is_joined).
     #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.node.generation()
     }
 
-    /// Changes its data, also for all later ZooKeeper sessions, and waits until the servers have it. Subscribers get the changed set.
+    /// Changes the member's data, also for all later ZooKeeper sessions, and waits until the servers have it. Subscribers get the
+    /// changed set.
     ///
-    /// The data is written at once if the last change was 200 ms ago or longer. Of several changes within 200 ms only the last may be
-    /// written. Each change costs every process that looks one listing and one read of all members. So do not publish a load that
-    /// changes all the time.
+    /// The data is written at once if the last change was 200 ms ago or longer. Of several changes within 200 ms, perhaps only
+    /// the last is written. Each change costs every subscribed process one listing and one read of all members. So do not publish
+    /// a value that changes all the time, such as the load.
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on the data is remembered. Dropping the future later stops the waiting, and the data is still written.
+    /// The first poll stores the data. Dropping the future later only stops the waiting: the data is still written.
     ///
     /// # Errors
     ///
@@ -445,27 +448,28 @@ impl Membership {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves in the background.
+    /// If the future is dropped, the member leaves in the background.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout. It then leaves in the background, as soon as a server
-    /// answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over, and the servers' reason, such as [`Error::NoAuth`],
-    /// if they refuse it. The member then stays in the set until its ZooKeeper session ends.
+    /// [`Error::Unavailable`] if no server answered within one session timeout. The member then leaves in the background, as soon
+    /// as a server answers. [`Error::Closed`] or [`Error::SessionEnded`] if the session is over, and the servers' error, such as
+    /// [`Error::NoAuth`], if they refuse the delete. In the latter cases the member stays in the set until its ZooKeeper session
+    /// ends.
     pub async fn leave(self) -> Result<()> {
         self.node.remove().await
     }
 }
 
-/// The set of members as it changes, from [`Members::changes`].
+/// A subscription to the set of members, from [`Members::changes`].
 ///
-/// It compares sets, not events, and nothing is queued. After several changes between two calls the next call returns the last
-/// set. A set equal to the one returned last is not returned again.
+/// Nothing is queued: after several changes between two calls, the next call returns the latest set. A set equal to the one
+/// returned last is not returned again.
 ///
-/// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends with the session.
+/// The subscription is also a [`Stream`] of what [`changed`](Self::changed) returns, and ends with the session.
 pub struct MemberChanges {
     view: Subscribed,
-    /// The item that the stream waits for, with the subscription as it is then.
+    /// The stream's pending call of [`changed`](Self::changed), which also returns the subscription.
     next: Mutex<Option<BoxFuture<'static, Next>>>,
     has_ended: bool,
 }
@@ -477,7 +481,7 @@ type Next = (Subscribed, Result<Vec<Member>>);
 struct Subscribed {
     looking: Arc<Looking>,
     seen: watch::Receiver<Seen>,
-    /// What was returned last.
+    /// The set returned last.
     last: Option<Arc<[Member]>>,
 }
 
@@ -485,9 +489,10 @@ impl MemberChanges {
     /// Waits for a set that differs from the one returned last, and returns it in the order of the names. The first call returns the
     /// present set as soon as it is known.
     ///
-    /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in [generations](Member::generation).
+    /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in
+    /// [generations](Member::generation).
     ///
-    /// In an outage it waits.
+    /// In an outage the call waits.
     ///
     /// # Cancel safety
     ///
@@ -495,14 +500,13 @@ impl MemberChanges {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAuth`] if the ACLs deny it, and [`Error::SessionFull`] if the session has too many watches. It is tried again
-    /// every second, so the next call waits for that.
-    /// [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
+    /// [`Error::NoAuth`] if the ACLs deny READ, and [`Error::SessionFull`] if the session has too many watches. The next call
+    /// waits for the next attempt, a second later. [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     pub async fn changed(&mut self) -> Result<Vec<Member>> {
         self.view().changed().await
     }
 
-    /// Waits for a set for which `wanted` is true, and returns it: at once, if it is the present one.
+    /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one.
     ///
     /// # Cancel safety
     ///
@@ -525,11 +529,11 @@ impl MemberChanges {
         self.view().wait_for(wanted).await
     }
 
-    /// Whether what was returned last may be out of date: nothing was returned yet, there is news, the session is disconnected, or
-    /// the set was not read in the present ZooKeeper session.
+    /// Whether the set returned last may be out of date: none was returned yet, a newer one was read, the last look failed, the
+    /// session is disconnected, or the set was not read in the present ZooKeeper session.
     ///
-    /// While this is false, a change takes as long to be noticed as the servers take to send an event. A connection counts until the
-    /// client gives it up: one on which the servers have fallen silent does so for a fifth of the session timeout.
+    /// While this is false, a change is noticed as soon as the servers send an event. A silent connection counts as connected
+    /// until the client gives it up, after a fifth of the session timeout.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.view.is_stale()
@@ -537,7 +541,7 @@ impl MemberChanges {
 }
 
 impl MemberChanges {
-    /// The subscription, of which the stream then begins again.
+    /// The subscription. Drops the stream's pending call, which works on a copy.
     fn view(&mut self) -> &mut Subscribed {
         *self.next.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         &mut self.view
@@ -589,7 +593,7 @@ impl Subscribed {
     }
 
     async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
-        // A refusal is returned once.
+        // A failed look is reported once.
         if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
             self.seen.mark_changed();
         }
@@ -601,14 +605,14 @@ impl Subscribed {
         }
     }
 
-    /// Waits until the task has seen something since this was called last.
+    /// Waits until the task has sent a result since the last call.
     async fn next(&mut self) -> Result<()> {
         let ended = self.seen.changed().await;
         // The runtime of the task is gone.
         ended.map_err(|_| Error::Closed)
     }
 
-    /// What was seen, if it is wanted.
+    /// The set that the task read last, if it is wanted.
     fn news(
         &self,
         mut is_wanted: impl FnMut(&[Member], Option<&[Member]>) -> bool,
@@ -618,7 +622,7 @@ impl Subscribed {
             Seen::Members { members, .. } => Arc::clone(members),
             Seen::Nothing => return Ok(None),
         };
-        // It may be the user's function, so no lock is held: the task that looks would wait for it, on a thread of the session.
+        // `is_wanted` may be the user's function. It runs without the lock of `seen`, which would block the task.
         Ok(is_wanted(&members, self.last.as_deref()).then_some(members))
     }
 
@@ -639,7 +643,7 @@ impl Subscribed {
 
     fn is_stale(&self) -> bool {
         let session = &self.looking.group.session;
-        // Before the lock, because this may run the user's code.
+        // Before `seen` is locked: these calls may run the user's code.
         let (id, is_connected) = (session.id(), session.state().is_connected());
         match &*self.seen.borrow() {
             Seen::Members { session: seen_in, members } => {
@@ -651,7 +655,7 @@ impl Subscribed {
     }
 }
 
-/// What the task has seen last.
+/// The result of the task's last look.
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Nothing,
@@ -659,7 +663,7 @@ enum Seen {
     Failed(Error),
 }
 
-/// The task that looks, for all who are subscribed.
+/// The task that reads the group for all subscribers.
 struct Looking {
     group: Group,
     seen: watch::Receiver<Seen>,
@@ -680,7 +684,7 @@ fn validate(data: &[u8]) -> Result<()> {
     Err(invalid("data", reason))
 }
 
-/// Looks until the session is over.
+/// Reads the group until the session is over.
 async fn look(group: Group, seen: watch::Sender<Seen>) {
     let mut view = View::default();
     let Some(mut looks) = begin(&group, &seen).await else { return };
@@ -711,7 +715,7 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
     }
 }
 
-/// Waits until the session has room for the watch. `None` if nobody waits any more.
+/// Waits until the session has room for the watch. `None` if no subscriber is left.
 async fn begin(group: &Group, seen: &watch::Sender<Seen>) -> Option<Looks> {
     while !seen.is_closed() {
         match group.session.looks([&*group.path]) {
@@ -723,20 +727,20 @@ async fn begin(group: &Group, seen: &watch::Sender<Seen>) -> Option<Looks> {
     None
 }
 
-/// What was seen of a group.
+/// The result of the looks at a group so far.
 #[derive(Default)]
 struct View {
-    /// The node of the group, and twice the number of children that were ever created under it.
+    /// The group node's `czxid`, and twice the number of creates under it.
     parent: Option<(i64, i32)>,
-    /// What the last listing had. A node that is no member's has no value.
+    /// The children in the last listing. A child that is not a member has no value.
     there: BTreeMap<String, Option<Member>>,
-    /// Members that the last listing did not have any more, and until when each is kept.
+    /// Members missing from the last listing, and until when each is kept.
     away: BTreeMap<String, (Member, Instant)>,
-    /// When everything is to be read again.
+    /// When to read everything again.
     slow: Option<Instant>,
 }
 
-/// A listing. Without a path nobody is there.
+/// A listing, empty if the group's path does not exist.
 #[derive(Default)]
 struct Listing {
     names: Vec<String>,
@@ -744,19 +748,19 @@ struct Listing {
 }
 
 impl View {
-    /// Looks who is there, with a watch if it is one of several looks.
+    /// Lists the children, and reads those that may be new or changed. Sets a watch if `looks` is given.
     async fn look(&mut self, group: &Group, looks: Option<&mut Looks>) -> Result<()> {
         let now = Instant::now();
         let Listing { names, parent } = group.list(looks).await?;
         let new: Vec<_> = names.iter().filter(|name| !self.there.contains_key(*name)).cloned().collect();
-        // Every create counts twice, but once for a child that is there still.
+        // `cversion` is 2 × creates − children, so the sum is 2 × creates.
         let parent = parent.map(|stat| (stat.czxid, stat.cversion.wrapping_add(stat.num_children)));
-        let accounted = |(node, creates): (i64, i32)| {
+        let accounted = |(node, doubled_creates): (i64, i32)| {
             let added = i32::try_from(2 * new.len()).unwrap_or_default();
-            parent == Some((node, creates.wrapping_add(added)))
+            parent == Some((node, doubled_creates.wrapping_add(added)))
         };
         let reads_new = self.slow.is_some_and(|slow| now < slow) && self.parent.is_some_and(accounted);
-        // Before it is complete: what fails is not taken for seen.
+        // If a read fails, the next look reads everything.
         self.parent = None;
         let read = group.read(if reads_new { &new } else { &names }).await?;
         if !reads_new {
@@ -767,7 +771,7 @@ impl View {
         self.away.retain(|_, (_, until)| now < *until);
         for name in names {
             let known = before.get(&name).filter(|_| reads_new);
-            // A node that was to be read and is not there has gone since the listing.
+            // A node that could not be found was deleted after the listing.
             let Some(found) = read.get(&name).or(known).cloned() else { continue };
             before.remove(&name);
             if found.is_some() {
@@ -785,7 +789,7 @@ impl View {
         Ok(())
     }
 
-    /// The members, with those that are away, in the order of their names.
+    /// The members, including those away, in the order of their names.
     fn members(&self) -> Vec<Member> {
         let there = self.there.values().flatten();
         let mut members: Vec<_> = there.chain(self.away.values().map(|(member, _)| member)).cloned().collect();
@@ -795,7 +799,7 @@ impl View {
 }
 
 impl Group {
-    /// Lists the children, with a watch on them, or on the creation of the path, if it is one of several looks.
+    /// Lists the children. With `looks`, sets a watch on the children, or on the creation of the path.
     async fn list(&self, looks: Option<&mut Looks>) -> Result<Listing> {
         let path = &*self.path;
         let listed = match looks {
@@ -812,7 +816,7 @@ impl Group {
         listed.map_err(|error| refused("list", path, error))
     }
 
-    /// Reads these children: a member, or a node that is none. One that is not there is left out.
+    /// Reads these children. A child that is not a member has no value. A deleted child is left out.
     async fn read(&self, names: &[String]) -> Result<BTreeMap<String, Option<Member>>> {
         let mut found = BTreeMap::new();
         let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
@@ -847,7 +851,7 @@ async fn list_and_watch(client: Client, path: &str) -> Result<(Listing, Vec<Ones
             Err(ZkError::NoNode) => {}
             Err(error) => return Err(error),
         }
-        // If it was created meanwhile, this watch is on its data.
+        // If the path was created meanwhile, this watch is on its data: list again.
         if let (None, watch) = client.check_and_watch_stat(path).await? {
             return Ok((Listing::default(), vec![watch]));
         }

@@ -1,4 +1,4 @@
-//! What the recipes of this crate need for their requests.
+//! Helpers for requests, shared by the recipes of this crate.
 
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, path};
@@ -13,12 +13,12 @@ pub(crate) async fn read_all<'a>(
     reader.commit().await
 }
 
-/// The error of an argument that cannot be used.
+/// The error for an invalid argument.
 pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Error {
     Error::InvalidInput { what, reason: reason.into() }
 }
 
-/// The error of a request that the servers refuse.
+/// The error for a request that the servers refuse.
 pub(crate) fn refused(action: &'static str, path: &str, source: ZkError) -> Error {
     let path = path.to_owned();
     match source {
@@ -31,7 +31,7 @@ pub(crate) fn is_over(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::SessionEnded { .. })
 }
 
-/// Fails if a node may not be kept at this path.
+/// Fails if this path is invalid, or belongs to the servers.
 pub(crate) fn validate_path(path: &str) -> Result<()> {
     if path == "/zookeeper" || path.starts_with("/zookeeper/") {
         return Err(invalid("path", format!("{path:?} belongs to the servers; give another one")));

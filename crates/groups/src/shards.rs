@@ -1,5 +1,5 @@
-//! Shards of a service over its processes, on [ZooKeeper](https://zookeeper.apache.org): each is owned by one process at a time,
-//! under a lock of [`zookeeper_recipes`] with a fencing token.
+//! Divides the shards of a service among its processes, on [ZooKeeper](https://zookeeper.apache.org). Each shard is owned by one
+//! process at a time, under a lock of [`zookeeper_recipes`] with a fencing token.
 //!
 //! ```no_run
 //! # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
@@ -17,34 +17,37 @@
 //! # }
 //! ```
 //!
-//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all and the [`Rules`](crate::tools::Rules) of operators, and queues for
-//! the locks of its shards.
-//! The holder of its lock is the owner of a shard, and no other process is. So a plan that is old or wrong costs time, and never gives a
-//! shard to two owners.
+//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all members and the
+//! [`Rules`](crate::tools::Rules) of operators, and queues for the locks of its shards. The owner of a shard is the holder of its
+//! lock. So an old or wrong plan costs time, but never gives a shard to two owners.
 //!
-//! * **Few moves.** When a process joins or leaves, about as many shards move as it has. No process gets more than 1.1 times the mean, rounded up.
-//! * **No move for a restart.** A process that is back under its name within the [grace](ShardsBuilder::grace) has its shards again.
-//! * **Short hand-overs.** The new owner queues before the old one ends, so a shard is without an owner for about a round trip.
-//! * **No orphan.** A shard that its planned owner does not take is taken by the next member, and is given back later.
+//! * **Few moves.** When a process joins or leaves, about as many shards move as it owns. No process gets more than 1.1 times the
+//!   mean, rounded up.
+//! * **No move for a restart.** A process that is back under its name within the [grace](ShardsBuilder::grace) gets its shards
+//!   again.
+//! * **Short hand-overs.** The new owner queues before the old one releases, so a shard is without an owner for about a round
+//!   trip.
+//! * **No orphan.** If the planned owner does not take a shard, the next member takes it, and gives it back later.
 //!
 //! # The plan node
 //!
-//! Operators direct the group by a node, `<path>/plan`, by hand or with `zklock shards`: [`Rules`](crate::tools::Rules) has its form. It drains members, gives them
-//! weights, and pins shards. Without the node the names decide alone.
+//! Operators direct the group with the node `<path>/plan`, by hand or with `zklock shards`. Its [`Rules`](crate::tools::Rules)
+//! drain members, give them weights, and pin shards. Without the node, the plan follows from the names alone.
 //!
-//! * Each member watches the node. It follows a change after the [settling time](ShardsBuilder::settling_time), by hand-overs as for any other move.
-//! * A member logs a warning about a node that it cannot use, and keeps the last rules that it could use. A member that starts meanwhile has
-//!   no rules. Then plans differ, which costs time: some shards stay where they are, or are taken after the
+//! * Each member watches the node, and follows a change after the [settling time](ShardsBuilder::settling_time). Shards then move
+//!   by hand-overs as usual.
+//! * If a member cannot use the node, it logs a warning, and keeps the last valid rules. A member that starts meanwhile has no
+//!   rules. Then plans differ, which costs time: some shards stay with their owners, or are taken only after the
 //!   [patience](ShardsBuilder::patience).
-//! * A pin to a member that is not in the group, or is drained, does not count, and the plan decides. A member that has gone is in the group
-//!   for the [grace](ShardsBuilder::grace), so its pinned shards wait for it that long.
-//! * If all members are drained, no drain counts.
+//! * A pin to a member that is drained or not in the group is ignored. A member whose node is gone stays in the group for the
+//!   [grace](ShardsBuilder::grace), so its pinned shards wait for it that long.
+//! * If all members are drained, drains are ignored.
 //! * The ACL of the node decides who may direct the group. Members need READ.
 //!
 //! # Without async
 //!
-//! A thread that blocks runs a member with the session of `zookeeper_recipes::blocking`. The functions of the shards are async, and run on the
-//! thread of that session:
+//! A blocking thread runs a member with the session of `zookeeper_recipes::blocking`. The functions that serve shards are async,
+//! and run on the thread of that session:
 //!
 //! ```no_run
 //! # fn example() -> Result<(), zookeeper_recipes::Error> {
@@ -60,14 +63,14 @@
 //!
 //! # Limits
 //!
-//! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.
-//! * A dead waiter stops the queue of its shard for as long.
-//! * A member has one session, which watches the nodes of its own holds in the first 20 KiB of their paths: 276 shards at
-//!   `/shards/orders`. For more shards it sends a listing of its nodes, and reads of four of them, each third of the session timeout *T*. Then a deletion by
-//!   hand is noticed within *T*/3, and a `revoke` of an operator after up to *n*/12 *T* for *n* shards beyond. Moves, losses and
-//!   tokens stay as they are. If that is too late, run two members in the process, each with a session and a name of its own.
-//! * A member that starts while another one restarts does not know of it, and takes a part of its shards, which move back later. So restart one
-//!   member at a time.
+//! * A crashed owner keeps its shards until the servers expire its session, one session timeout later.
+//! * A crashed waiter blocks the queue of its shard for the same time.
+//! * A member has one session, which watches the nodes of its own holds up to 20 KiB of paths: 276 shards at `/shards/orders`.
+//!   For the shards beyond, every third of the session timeout *T*, the session lists its nodes and reads four of them. Then it
+//!   notices a deletion by hand within *T*/3, and an operator's `revoke` after up to *n*/12 *T* for *n* shards beyond. Moves,
+//!   losses and tokens are not affected. If that is too late, run two members in the process, each with its own session and name.
+//! * A member that starts while another one restarts does not know the other, and takes a part of its shards, which move back
+//!   later. So restart one member at a time.
 //! * At the start of a fleet, shards move until the set of members has settled.
 
 mod builder;
@@ -98,26 +101,27 @@ use crate::tools::Plan;
 
 /// The shards 0 to *n* − 1 of a service, each owned by one of its processes at a time.
 ///
-/// Each process is a member, under a [name](ShardsBuilder::name) of its own. A [`Plan`], which all members compute alike from the
-/// names of all and the [rules](crate::tools::Rules) of operators, says who should own which shard. **The owner is the holder of the shard's lock**, the
-/// [`Mutex`](zookeeper_recipes::Mutex) at `<path>/<number>`, and no other process is. So a member whose plan is old or wrong is slow, and there are never two owners.
+/// Each process is a member, under a [name](ShardsBuilder::name) of its own. From their names and the
+/// [rules](crate::tools::Rules) of operators, all members compute the same [`Plan`], which gives each shard a planned owner.
+/// **The owner is the holder of the shard's lock**, the [`Mutex`](zookeeper_recipes::Mutex) at `<path>/<number>`. So an old or
+/// wrong plan only delays moves, and there are never two owners.
 ///
-/// It is a handle. Clones belong to the same member.
+/// `Shards` is a handle. Clones belong to the same member.
 ///
 /// # Moves
 ///
 /// When the plan changes, the new owner queues for the lock of the shard. The old owner sees the waiter, and asks its own
-/// function to [end](Shard::revoke_requested). When that has returned, or was dropped after the
-/// [limit](ShardsBuilder::drain_limit), it releases the lock, and the servers grant it to the new owner with the same event. Until
-/// then the old owner serves the shard. So a shard is without an owner for about a round trip.
+/// function to [end](Shard::revoke_requested). Once the function has returned, or was dropped after the
+/// [limit](ShardsBuilder::drain_limit), the old owner releases the lock, and the new owner acquires it. Until then the old owner
+/// serves the shard. So a shard is without an owner for about a round trip.
 ///
 /// # What is not promised
 ///
-/// As with every lock, a process that was stopped may go on for a moment with a shard that another one owns by now. Only a store that
-/// checks the [fencing token](Shard::fencing_token) can exclude that.
+/// As with every lock, a paused process may work for a moment on a shard that another process owns by now. Only a store that
+/// checks the [fencing token](Shard::fencing_token) can prevent this.
 ///
-/// A shard has no owner between the crash of its owner and the end of the crashed session, and for the [grace](ShardsBuilder::grace)
-/// after that.
+/// After its owner has crashed, a shard is not served until the crashed session expires, and then until the process is back or the
+/// [grace](ShardsBuilder::grace) has passed.
 ///
 /// # Examples
 ///
@@ -146,10 +150,10 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Begins the settings of a member of the group at `path`, with shards 0 to `count` − 1.
+    /// Returns a builder for a member of the group at `path`, with shards 0 to `count` − 1.
     ///
-    /// The [name](ShardsBuilder::name) is required. All members have to give the same count, and should give the same settings.
-    /// For another count take another path: members that differ in it never own a shard twice, but have different plans.
+    /// The [name](ShardsBuilder::name) is required. All members must give the same count, and should give the same settings. For
+    /// another count use another path: members with different counts never own a shard twice, but have different plans.
     pub fn builder(path: &str, count: u32) -> ShardsBuilder {
         ShardsBuilder::new(path, count)
     }
@@ -160,39 +164,40 @@ impl Shards {
 
     /// Joins the group, and serves the shards of this member until it is [stopped](Self::stop) or has [left](Self::leave).
     ///
-    /// `serve` is called for each shard that this member owns, at each grant of its lock, in a task of its own. Its future is dropped
-    /// when the lock is lost, *before* the servers can grant it to another member. Let it await
-    /// [`revoke_requested`](Shard::revoke_requested), and return then. Tasks that it spawns are not ended with it: let them use
+    /// Each time this member acquires a shard's lock, `serve` is called in a new task. Its future is dropped when the lock is
+    /// lost, *before* the servers can grant the lock to another member. Let `serve` await
+    /// [`revoke_requested`](Shard::revoke_requested), and return then. Tasks that it spawns do not end with it: let them use
     /// [`Shard::monitor`].
     ///
-    /// If `serve` returns without being asked, or panics, its shard is released, and this member takes it again after a pause of 1 s,
-    /// which doubles up to 30 s. Meanwhile another member may take it, after [`patience`](ShardsBuilder::patience). A panic does not end
-    /// the other shards: one that makes every owner panic would take down the fleet, member by member. It is logged as a warning. So handle errors in
-    /// `serve`, and return where another try may help.
+    /// If `serve` panics, or returns before this member asked it to end, its shard is released. This member takes the shard again
+    /// after a pause of 1 s, which doubles up to 30 s. Meanwhile another member may take it, after
+    /// [`patience`](ShardsBuilder::patience). A panic is logged as a warning, and does not end the other shards: one shard that
+    /// makes every owner panic would take down the fleet, member by member. So handle errors in `serve`, and return where a retry
+    /// may help.
     ///
-    /// It waits while the name is [taken](ShardsBuilder::name_limit), in outages, also at its start, and while the session is renewed. In a session
-    /// that has no room for the locks of more shards, it keeps those it has, and others take the rest.
+    /// The call waits while the name is [taken](ShardsBuilder::name_limit), in outages, also at its start, and while the session
+    /// is renewed. If the session has no room for more locks, the member keeps the shards it has, and others take the rest.
     ///
-    /// Start it once for each member. After an error it may be called again.
+    /// Call `run` once for each member. After an error you may call it again.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the futures of all shards at their next `await`, and then releases the shards and leaves the group in
-    /// the background. [`stop`](Self::stop) lets them finish. A future that is kept and not polled keeps the locks of its shards, serves no new one
-    /// and gives none away, so a drain takes its limit: drop it, or run it in a task.
+    /// Dropping the future drops the futures of all shards at their next `await`, and then releases the shards and leaves the
+    /// group in the background. [`stop`](Self::stop) lets them finish. A future that is neither polled nor dropped keeps its
+    /// locks, serves no new shard and hands none over, so a drain lasts until its limit. Drop the future, or run it in a task.
     ///
     /// # Errors
     ///
     /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
-    /// [`Error::InvalidInput`] if the name cannot be that of a node. At the start also [`Error::SessionFull`] if the session has no room for the
-    /// member, and [`Error::Client`] for what the servers refuse. [`Error::NoAuth`] if the ACLs deny it to join the group.
-    /// [`Error::Unavailable`] if no server answers when it leaves the group at the end.
-    /// [`Error::Closed`] after a close or a drain of the session, and [`Error::SessionEnded`] if it is over for another reason.
-    /// They are returned when no future of a shard is left, so a drain lets them finish.
+    /// [`Error::InvalidInput`] if the name cannot be that of a node. At the start also [`Error::SessionFull`] if the session has
+    /// no room for the member, and [`Error::Client`] if the servers refuse a request. [`Error::NoAuth`] if the ACLs forbid the
+    /// member to join. [`Error::Unavailable`] if no server answers when the member leaves the group at the end. [`Error::Closed`]
+    /// after a close or a drain of the session, and [`Error::SessionEnded`] if the session is over for another reason. Both are
+    /// returned once the futures of all shards have ended, so a drain lets them finish.
     ///
     /// # Panics
     ///
-    /// It may panic outside a tokio runtime with timers.
+    /// May panic outside a tokio runtime with timers.
     ///
     /// # Examples
     ///
@@ -221,7 +226,7 @@ impl Shards {
         let serve: Serve = Arc::new(move |shard| Box::pin(serve(shard)));
         async move {
             let mut ending = inner.ending.subscribe();
-            // The sender is in `inner`.
+            // `inner` keeps the sender alive.
             let ended = async { _ = ending.wait_for(|ending| *ending != Ending::No).await };
             let worker = tokio::select! {
                 joined = Worker::join(inner, serve) => joined?,
@@ -231,21 +236,21 @@ impl Shards {
         }
     }
 
-    /// Lets [`run`](Self::run) end: it asks the futures of all shards to end, releases the shards, leaves the group, and returns. This call returns
-    /// at once.
+    /// Ends [`run`](Self::run): the member asks the futures of all shards to end, releases the shards and leaves the group, and
+    /// then `run` returns. This call returns at once.
     ///
-    /// The others take the shards after the [grace](ShardsBuilder::grace). So this is for a process that restarts under its name. A
-    /// handle that was stopped stays so.
+    /// Other members take the shards after the [grace](ShardsBuilder::grace). So this is for a process that restarts under its
+    /// name. A stopped handle cannot run again.
     pub fn stop(&self) {
         self.end(Ending::Stopping);
     }
 
-    /// Lets [`run`](Self::run) end after the other members have taken the shards of this one: for a process that does not come back. This call returns
-    /// at once.
+    /// Ends [`run`](Self::run) after the other members have taken this member's shards: for a process that does not come back.
+    /// This call returns at once.
     ///
-    /// The shards move without the [grace](ShardsBuilder::grace), a few [at a time](ShardsBuilder::moves_at_once), and none is without an owner
-    /// for longer than a move takes. It lasts as long as the others take: call [`stop`](Self::stop) after a limit of yours. Without
-    /// other members it does the same as `stop`.
+    /// The shards move without the [grace](ShardsBuilder::grace), a few [at a time](ShardsBuilder::moves_at_once), and none is
+    /// without an owner for longer than a move takes. `run` waits as long as the others take: to limit this time, call
+    /// [`stop`](Self::stop). Without other members, `leave` does the same as `stop`.
     pub fn leave(&self) {
         self.end(Ending::Leaving);
     }
@@ -256,7 +261,7 @@ impl Shards {
 
     /// The shards that this member owns at this moment, in the order of their numbers.
     ///
-    /// It compares clocks and sends nothing. So it is right at once after a pause of the process.
+    /// Checks the clock and sends nothing. So the result is right even directly after a pause of the process.
     #[must_use]
     pub fn owned(&self) -> Vec<u32> {
         let owned = self.inner.owned.borrow().clone();
@@ -269,8 +274,9 @@ impl Shards {
         OwnedChanges::new(self.inner.owned.subscribe())
     }
 
-    /// Reads who owns a shard: the holder of its lock, whose [identifier](Contender::identifier_lossy) is the name of the member. `None`
-    /// if it has no owner. It is what the connected server knows, which may be behind the others.
+    /// Reads the owner of a shard: the holder of its lock, whose [identifier](Contender::identifier_lossy) is the name of the
+    /// member. `None` if the shard has no owner. The connected server answers from its own state, which may be behind the other
+    /// servers.
     ///
     /// # Cancel safety
     ///
@@ -288,13 +294,13 @@ impl Shards {
         Ok(contenders.into_iter().find(Contender::is_holder))
     }
 
-    /// The name and the [data](ShardsBuilder::data) of the member that should own a shard, by the plan that this member follows: to
-    /// send a request there. `None` before the first plan, and for a shard that does not exist.
+    /// The name and the [data](ShardsBuilder::data) of a shard's planned owner, to send a request there. The plan is the one that
+    /// this member follows. `None` before the first plan, and for a shard that does not exist.
     ///
-    /// It sends nothing. While the shard moves, another member may own it still, and the owner may have crashed a moment ago. A member
-    /// that has left stays in the plan for the settling time, with empty data. So let the receiver look whether it owns the shard, and
-    /// the store check the token. A process that is no member follows the group at `<path>/members` with [`Members`](crate::Members), and computes
-    /// the [`Plan`].
+    /// Sends nothing. While the shard moves, another member may still own it, and the owner may have crashed a moment ago. A
+    /// member that has left stays in the plan for the settling time, with empty data. So let the receiver check that it owns the
+    /// shard, and the store check the token. A process that is not a member follows `<path>/members` with
+    /// [`Members`](crate::Members), and computes the [`Plan`].
     #[must_use]
     pub fn route(&self, shard: u32) -> Option<(String, Vec<u8>)> {
         let plan = self.plan()?;

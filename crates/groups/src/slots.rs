@@ -1,14 +1,15 @@
 //! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
 //!
-//! 1. A number is the [`Mutex`] at `<path>/<number>`, which has exclusion, growing tokens, loss and release. This file decides only
-//!    which mutex to lock. A mistake here makes a claim slow, and never gives a number twice.
-//! 2. A look is one request, which reads how many nodes each number has. Two claims that choose the same number meet in its queue,
-//!    which the second leaves at once. It looks again, and tries any that is free.
+//! 1. A number is the [`Mutex`] at `<path>/<number>`, which provides exclusion, growing tokens, loss and release. This file
+//!    decides only which mutex to lock. A mistake here makes a claim slow, but never gives a number to two holders.
+//! 2. A look is one request that reads how many nodes each number has. Two claims that choose the same number meet in the queue
+//!    of its mutex. The second claim leaves this queue at once, looks again, and tries any free number.
 //! 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
-//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim. Later claims see in their look
-//!    that they have to queue. Claims with another count have another queue: they would wait for numbers that the first of the others
-//!    does not know.
-//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 to 30 s, and every second if it cannot watch all.
+//!    watches the numbers, takes the first that becomes free, and releases the queue mutex. So a release wakes one claim. Later
+//!    claims see in their look that they must queue. Claims with another count use another queue mutex, because its holder waits
+//!    only for numbers below its own count.
+//! 4. No wait relies on an event alone: the holder of the queue mutex looks again every 20 to 30 s, and every second if it cannot
+//!    watch all numbers.
 
 mod keep;
 
@@ -28,43 +29,43 @@ use crate::request::{invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
-/// The queue of claims, beside the numbers.
+/// The prefix of the name of the queue mutex.
 const QUEUE: &str = "queue";
 
-/// The most bytes of the paths of all numbers, which are read in one request. Its answer is larger.
+/// The most bytes of the paths of all numbers. One request reads them all, and its answer is larger.
 const MAX_BYTES: usize = 100 * 1024;
 
-/// How many numbers a claim that waits watches at most.
+/// The most numbers that a waiting claim watches.
 const MAX_WATCHED: u32 = 100;
 
-/// How often a claim that waits looks without an event, because it does not watch all numbers.
+/// How often a waiting claim that does not watch all numbers looks without an event.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Numbers from 0 to *n* − 1, of which each has one holder at a time: worker ids, licences, partitions that are dealt by hand.
+/// Numbers from 0 to *n* − 1, each with one holder at a time: worker ids, licences, partitions assigned by hand.
 ///
-/// A number is held as a lock is. The guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports its loss before
-/// the servers can give the number to another process, and releases it when it is dropped. Use the number in
-/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a process that was stopped may
-/// go on for a moment with a number that another one has by now. Only a store that checks the token can exclude that.
+/// A number is held like a lock. Its guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports a loss before the
+/// servers can give the number to another process, and releases the number when dropped. Use the number in
+/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a paused process may
+/// use its number for a moment after another process got it. Only a store that checks the token can prevent this.
 ///
-/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in every
-/// client, and not stored. A client with a smaller count claims only numbers below its own.
+/// Each number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in
+/// every client, and not stored. A client with a smaller count claims only numbers below its own count.
 ///
-/// Curator has no such recipe. It was asked for in CURATOR-230.
+/// Curator has no such recipe. CURATOR-230 asks for one.
 ///
 /// # Fairness
 ///
-/// Claims with the same count that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
-/// queue: it may take a number that a waiting claim is about to take. A dead claim at the head of the queue stops all behind it for up to one
-/// session timeout, as a dead waiter for a lock does.
+/// Waiting claims with the same count are served first come, first served, and a release wakes one of them.
+/// [`try_claim`](Self::try_claim) does not queue: it may take a number that a waiting claim is about to take. A crashed claim at
+/// the head of the queue blocks the queue for up to one session timeout, as a crashed waiter for a lock does.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of a call that claims leaves the queue, and releases the number in the background.
+/// Dropping the future of a claim leaves the queue, and releases the number in the background.
 ///
 /// # Errors
 ///
-/// Every call that claims fails as those of a [`Mutex`](zookeeper_recipes::Mutex#errors) do.
+/// Every claim may fail with the [errors of a `Mutex`](zookeeper_recipes::Mutex#errors).
 ///
 /// # Panics
 ///
@@ -91,9 +92,9 @@ pub struct Slots {
     queue: Mutex,
 }
 
-/// A number of [`Slots`] that is held. Dropping it releases the number in the background.
+/// A held number from [`Slots`]. Dropping it releases the number in the background.
 ///
-/// It dereferences to a [`Hold`], which has the rest.
+/// It dereferences to the [`Hold`] on the number.
 #[derive(Debug)]
 #[must_use = "dropping the slot releases its number"]
 pub struct Slot {
@@ -101,7 +102,7 @@ pub struct Slot {
     number: u32,
 }
 
-/// What a look has seen.
+/// The result of a look.
 struct Look {
     /// The numbers without nodes.
     free: Vec<u32>,
@@ -114,12 +115,12 @@ impl Slots {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `count` is zero or too large: the paths of all numbers may
-    /// have 100 KiB, which are about 2,500 numbers at a path of 35 bytes.
+    /// have 100 KiB together, about 2,500 numbers at a path of 35 bytes.
     pub fn new(session: &Session, path: &str, count: u32) -> Result<Self> {
         Self::with_options(session, path, count, Options::new())
     }
 
-    /// Creates a handle with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -133,14 +134,14 @@ impl Slots {
             return Err(invalid("count", format!("give 1 to about {most} at this path, not {count}")));
         }
         let session = session.clone().with_lock_options(options);
-        // A place in the queue is no hold, and has no limit.
+        // The user's `max_hold` applies to numbers, not to the queue mutex.
         let unlimited = Options::new().with_max_hold(Duration::MAX);
         let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}-{count}"), unlimited)?;
         Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
     }
 
-    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last. A number that
-    /// does not exist is not preferred.
+    /// Sets the preferred number. A claim takes it if it is free, and otherwise the lowest free number. Give the number that the
+    /// process had last. A number that does not exist has no effect.
     ///
     /// # Examples
     ///
@@ -171,13 +172,13 @@ impl Slots {
         self.count
     }
 
-    /// Claims a number: the [preferred](Self::with_preferred) one or the lowest that is free. Waits while all are taken, for as long as it
-    /// takes. Where several claims meet, it may get another free number.
+    /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
+    /// several claims meet, this one may get another free number.
     ///
-    /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
-    /// and is first in the queue watches the numbers below 100, and looks each second if there are more.
+    /// If a number is free and no claim queues, a claim costs one read of all numbers and an uncontended [`Mutex`]. The first
+    /// claim in the queue watches the numbers below 100, and looks every second if there are more.
     ///
-    /// A lost connection is no error. When the session ends, the claim queues again at the tail in the renewed session.
+    /// A lost connection is not an error. When the session expires, the claim queues again at the tail in the renewed session.
     ///
     /// # Examples
     ///
@@ -186,20 +187,20 @@ impl Slots {
         self.claim_or_wait(&AtomicBool::default()).await
     }
 
-    /// Holds a number in the background, for as long as the returned value lives: after a loss, and in each new session, it claims one
-    /// again, and prefers the one that it had. See [`KeptSlot`].
+    /// Holds a number in the background, for as long as the returned value lives. After a loss, and in each new session, the
+    /// background task claims again, and prefers the number that it lost. See [`KeptSlot`].
     ///
     /// # Panics
     ///
-    /// Panics outside a tokio runtime, on which the number is held.
+    /// Panics outside a tokio runtime.
     #[must_use = "dropping it releases the number"]
     pub fn keep(&self) -> KeptSlot {
         KeptSlot::new(self.clone())
     }
 
-    /// Claims a number without waiting for others: `None` if all are taken.
+    /// Claims a number without waiting for other claims: `None` if all are taken.
     ///
-    /// It waits for the servers, for up to one session timeout.
+    /// The call waits for the servers, for up to one session timeout.
     ///
     /// # Examples
     ///
@@ -216,9 +217,10 @@ impl Slots {
         self.session.within(None, self.claim_if_free()).await
     }
 
-    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were ahead.
+    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were
+    /// ahead.
     ///
-    /// A limit of zero is a [`try_claim`](Self::try_claim) that does not wait for a connection.
+    /// With a limit of zero, this is [`try_claim`](Self::try_claim) without waiting for a connection.
     ///
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](zookeeper_recipes::Mutex::try_lock_for).
@@ -247,8 +249,8 @@ impl Slots {
         }
     }
 
-    /// Lists who holds which number, in the order of the numbers. It is what the connected server knows, which may be behind the
-    /// others.
+    /// Lists the taken numbers in order, each with its holder. The connected server answers from its own state, which may be
+    /// behind the other servers.
     ///
     /// # Cancel safety
     ///
@@ -285,7 +287,7 @@ impl Slots {
         self.take_one(first).await
     }
 
-    /// Takes this number, or any other that is free.
+    /// Locks this number, or any other free number.
     async fn take_one(&self, mut number: Option<u32>) -> Result<Option<Slot>> {
         let mut is_first = true;
         while let Some(wanted) = number {
@@ -293,7 +295,8 @@ impl Slots {
                 Ok(slot) => return Ok(Some(slot)),
                 Err(ahead) => ahead,
             };
-            // Others that have lost choose at this moment, too. Most have lost the first number, and differ in who was ahead.
+            // Other claims that lost this number choose now, too. They had different numbers of contenders ahead, so they pick
+            // different numbers.
             let free = self.look().await?.free;
             let by_place = free.get(ahead.saturating_sub(1)).filter(|_| std::mem::take(&mut is_first));
             number = by_place.copied().or_else(|| any(&free));
@@ -317,7 +320,7 @@ impl Slots {
         }
     }
 
-    /// Waits for a number as the first of the queue; `None` if that place is lost, or asked back.
+    /// Waits for a number as the holder of the queue mutex. `None` if that mutex is lost or revoked.
     async fn claim_as_first(&self, turn: MutexGuard) -> Result<Option<Slot>> {
         loop {
             let number = tokio::select! {
@@ -325,14 +328,14 @@ impl Slots {
                 () = turn.revoke_requested() => return Ok(None),
                 number = self.freed() => number?,
             };
-            // A claim that had looked before we queued, or that does not queue, may have chosen it.
+            // A claim that looked before we queued, or does not queue, may have taken this number.
             if let Ok(slot) = self.take(number).await? {
                 return Ok(Some(slot));
             }
         }
     }
 
-    /// Waits for a number that is free.
+    /// Waits for a free number.
     async fn freed(&self) -> Result<u32> {
         let watched: Vec<_> = (0..self.count.min(MAX_WATCHED)).map(|number| self.path_of(number)).collect();
         let room = self.session.looks(watched.iter().map(String::as_str)).ok();
@@ -342,7 +345,7 @@ impl Slots {
             if let Some(number) = self.choose(&self.look().await?.free) {
                 return Ok(number);
             }
-            // What is released before these are set is seen by the next look, and what is released after them fires one.
+            // The next look sees a release before these watches are set. A later release fires one.
             looks.due().await;
             let set = looks.look(|client| watch_all(client, watched)).await?;
             let set = set.map_err(|error| refused("watch", &self.path, error))?;
@@ -352,7 +355,7 @@ impl Slots {
         }
     }
 
-    /// Locks a number, unless others are ahead by now: it returns how many.
+    /// Locks a number. If contenders are ahead by now, returns how many.
     async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
         let waiting = match self.mutex(number)?.enqueue().await {
             Err(Error::Lost(_)) => return Ok(Err(0)),
@@ -382,7 +385,7 @@ impl Slots {
         format!("{}/{number}", self.path)
     }
 
-    /// Looks which numbers are free, and whether claims queue, in one request.
+    /// Reads which numbers are free, and whether claims queue, in one request.
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
         let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
@@ -403,7 +406,7 @@ impl Slots {
     }
 }
 
-/// Watches the children of these paths, as far as they are there. Returns how many are watched.
+/// Watches the children of those paths that exist. Returns how many are watched.
 async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<OneshotWatcher>), ZkError> {
     let watches = paths.iter().map(async |path| match client.get_and_watch_children(path).await {
         Ok((_, _, watch)) => Ok(Some(watch)),
@@ -414,7 +417,7 @@ async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<Onesh
     Ok((watches.len(), watches))
 }
 
-/// Any of these numbers.
+/// A random number of these.
 fn any(free: &[u32]) -> Option<u32> {
     let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
     (!free.is_empty()).then(|| free[random % free.len()])
@@ -433,17 +436,17 @@ impl Slot {
         self.number
     }
 
-    /// Returns the guard of the number's mutex, for what takes any [`LockGuard`](zookeeper_recipes::LockGuard).
+    /// Returns the guard of the number's mutex, for functions that take any [`LockGuard`](zookeeper_recipes::LockGuard).
     #[must_use = "dropping it releases the number"]
     pub fn into_guard(self) -> MutexGuard {
         self.guard
     }
 
-    /// Releases the number, and waits until the servers have confirmed it. [`MutexGuard::release`] has the details.
+    /// Releases the number, and waits until the servers have confirmed the release. See [`MutexGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases in the background.
+    /// If the future is dropped, the release goes on in the background.
     ///
     /// # Errors
     ///

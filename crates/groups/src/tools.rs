@@ -1,4 +1,4 @@
-//! What tools read and write of a group that divides [shards](crate::shards): the announcements of its members, the rules of operators,
+//! For tools that show or direct a group with [shards](crate::shards): the announcements of its members, the rules of operators,
 //! and the plan that follows from both.
 
 mod announcement;
@@ -10,5 +10,5 @@ pub use crate::tools::announcement::Announcement;
 pub use crate::tools::plan::Plan;
 pub use crate::tools::rules::Rules;
 
-/// The most shards of a group: one session has room for their nodes if a single member has all of them.
+/// The most shards of a group: a single member's session has room for the nodes of all of them.
 pub(crate) const MOST: u32 = 8_192;

@@ -1,4 +1,4 @@
-//! Owns [`ShardsBuilder`]: the settings of a member, and which of them are valid.
+//! Owns [`ShardsBuilder`]: the settings of a member, and their validation.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::tools::MOST;
 /// The most bytes of a member's own data.
 const MOST_DATA: usize = 4_000;
 
-/// Longer times do not end in the life of a process.
+/// The longest time of a setting: no process lives longer.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The settings of a member, from [`Shards::builder`].
@@ -42,65 +42,68 @@ impl ShardsBuilder {
 
     /// Sets the name of this member. It is required.
     ///
-    /// Choose a stable one that no other process has, such as the name of a host or of a pod in a stateful set. Which shards a member
-    /// gets depends on its name, so a process that restarts under its name gets the same shards again.
+    /// Choose a stable name that no other process has, such as the name of a host or of a pod in a stateful set. The plan follows
+    /// from the names, so a process that restarts under its name gets the same shards again.
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.to_owned();
         self
     }
 
-    /// Sets what the other members see of this one, such as its address; see [`Shards::route`]. At most 4,000 bytes.
+    /// Sets the data of this member that others see, such as its address; see [`Shards::route`]. At most 4,000 bytes.
     pub fn data(mut self, data: impl AsRef<[u8]>) -> Self {
         self.data = data.as_ref().to_owned();
         self
     }
 
-    /// Sets for how long the shards of a member that has gone are not taken by others. The default is 10 s.
+    /// Sets how long other members wait before they take the shards of a member whose node is gone. The default is 10 s.
     ///
-    /// If it is back under the same name within this time, its shards have not moved. Meanwhile no member serves them. So choose the time
-    /// that a restart takes, or zero if others should take the shards at once. It begins when the member's node
-    /// is gone: if the member was [stopped](Shards::stop), when the last of its functions has ended, and one session timeout after a crash. If that
-    /// function and the restart take longer than the grace and the [`patience`](Self::patience) together, others take the shards that were released
-    /// before, and give them back.
-    /// A member that [leaves](Shards::leave) for good has no grace.
+    /// If the member is back under the same name within this time, its shards have not moved. Meanwhile no member serves them. So
+    /// choose the time that a restart takes, or zero if others should take the shards at once. The grace begins when the node is
+    /// gone: after a [`stop`](Shards::stop) once the last function has ended, and after a crash one session timeout later. If
+    /// that function and the restart take longer than the grace and the [`patience`](Self::patience) together, others take the
+    /// shards that were released before, and give them back. A member that [leaves](Shards::leave) for good has no grace.
     ///
-    /// Each member remembers who has gone, so one that starts meanwhile does not know it, and takes a part of those shards. **Restart one member at
-    /// a time**, and add members before or after that. A member that crashes again and again within the grace keeps its shards without service.
+    /// A member that starts meanwhile does not know the missing one, and takes a part of its shards. **Restart one member at a
+    /// time**, and add members before or after that. A member that crashes again and again within the grace keeps its shards
+    /// without service.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace.min(LONGEST);
         self
     }
 
-    /// Sets how many shards this member takes from others at a time, and how many it gives away at a time. The default is 8.
+    /// Sets how many shards this member takes from others at a time, and how many it hands over at a time. The default is 8.
     ///
-    /// Shards without an owner do not count: the member takes that many of them every 50 ms. Neither does a shard that it has waited for longer
-    /// than the [`patience`](Self::patience), because its owner takes long to end.
+    /// Shards without an owner do not count: the member takes up to this many of them every 50 ms. A shard that the member has
+    /// waited for longer than the [`patience`](Self::patience) does not count either, because its owner takes long to end.
     pub fn moves_at_once(mut self, moves: usize) -> Self {
         self.settings.moves_at_once = moves;
         self
     }
 
-    /// Sets for how long the set of members has to stay the same before shards move. The default is one second. A member that starts waits for it, too.
+    /// Sets how long the set of members must stay the same before shards move. The default is one second. A member that starts
+    /// waits for it, too.
     ///
-    /// So a member that comes and goes moves nothing. If the set changes all the time, shards move after ten times this time.
+    /// So a member that comes and goes moves nothing. If the set changes all the time, shards move after ten settling times.
     pub fn settling_time(mut self, time: Duration) -> Self {
         self.settings.settling_time = time.min(LONGEST);
         self
     }
 
-    /// Sets how long serving a shard may go on after it was [asked to end](crate::shards::Shard::revoke_requested) because the shard moves or this
-    /// member stops. After this time its future is dropped. The default is 30 s.
+    /// Sets how long the function of a shard may go on after it was [asked to end](crate::shards::Shard::revoke_requested),
+    /// because the shard moves or this member stops. After this time its future is dropped. The default is 30 s.
     pub fn drain_limit(mut self, limit: Duration) -> Self {
         self.settings.drain_limit = limit.min(LONGEST);
         self
     }
 
-    /// Sets for how long a shard may be without an owner, beside the [grace](Self::grace), before the next member takes it in place of the
-    /// planned one. The default is 10 s.
+    /// Sets how long a shard may be without an owner, in addition to the [grace](Self::grace), before the next member takes it
+    /// instead of the planned owner. The default is 10 s.
     ///
-    /// The member after that takes it after twice this time, and so on. The planned owner gets the shard back as soon as it queues for it.
+    /// The member after that takes the shard after twice this time, and so on. The planned owner gets the shard back as soon as
+    /// it queues for the lock.
     ///
-    /// A member that was granted the lock of a shard, and has not seen the set of members for this time, serves it by its last plan.
+    /// If a member was granted a lock, but has not seen the set of members for this time, its last plan decides whether it serves
+    /// the shard.
     pub fn patience(mut self, time: Duration) -> Self {
         self.settings.patience = time.min(LONGEST);
         self
@@ -108,7 +111,8 @@ impl ShardsBuilder {
 
     /// Sets how long [`Shards::run`] waits if the name is taken. The default is 60 s.
     ///
-    /// After a crash the name is taken until the servers have ended the old session. So it has to be longer than the session timeout.
+    /// After a crash the name is taken until the servers expire the old session. So the limit must be longer than the session
+    /// timeout.
     pub fn name_limit(mut self, limit: Duration) -> Self {
         self.settings.name_limit = limit.min(LONGEST);
         self
@@ -120,8 +124,8 @@ impl ShardsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing, the data is too long, or
-    /// a setting is zero that may not be.
+    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing,
+    /// the data is too long, or `moves_at_once` or `patience` is zero.
     pub fn build(self, session: &Session) -> Result<Shards> {
         let Self { path, count, name, data, settings } = self;
         let members = Members::new(session, &format!("{path}/members"))?.with_grace(settings.grace);

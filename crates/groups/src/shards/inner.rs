@@ -1,4 +1,4 @@
-//! Owns [`Inner`]: what the handles of a member and its worker share.
+//! Owns [`Inner`]: the state that the handles of a member share with its worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) name_limit: Duration,
 }
 
-/// What handles of a member and its worker share.
+/// The state that the handles of a member share with its worker.
 pub(crate) struct Inner {
     pub(crate) session: Session,
     pub(crate) members: Members,
@@ -72,7 +72,7 @@ impl Inner {
             all_data: watch::Sender::default(),
             ending: watch::Sender::new(Ending::No),
         };
-        // The longest path, and the identifier.
+        // Validates the longest path, and the identifier.
         inner.mutex(count - 1)?;
         Ok(inner)
     }

@@ -1,4 +1,4 @@
-//! Owns [`Meter`]: the numbers of a member, as they were reported last. Without the feature `metrics` it reports nothing.
+//! Owns [`Meter`], which reports the metrics of a member. Without the feature `metrics` it reports nothing.
 
 #[cfg(feature = "metrics")]
 use crate::metrics::{self, CUTS, MOVES, OWNED, PLAN_NODE_REFUSED, RETURNED, UNASSIGNED};
@@ -11,7 +11,7 @@ pub(crate) struct Gauges {
     pub(crate) is_plan_node_refused: bool,
 }
 
-/// Reports the numbers of a member. When it is dropped, the gauges go back.
+/// Reports the metrics of a member. Dropping it takes its numbers out of the gauges.
 #[derive(Debug)]
 pub(crate) struct Meter {
     group: String,
@@ -21,7 +21,7 @@ pub(crate) struct Meter {
 impl Meter {
     pub(crate) fn new(group: &str) -> Self {
         let meter = Self { group: group.to_owned(), last: Gauges::default() };
-        // So there is a series before the first.
+        // Creates each series before its first change.
         meter.shift(Gauges::default());
         meter.count(0, 0, 0);
         meter

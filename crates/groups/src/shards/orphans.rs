@@ -1,26 +1,27 @@
-//! Owns [`Orphans`]: which shards without an owner this member looks for, and which of them it takes. It has no IO and no clock.
+//! Owns [`Orphans`]: which shards of other members this member looks at, and which it takes because they have no owner. No IO and
+//! no clock.
 //!
-//! A member looks at the shards of others. If it sees none at a lock for the grace and then for its rank times the patience, it takes the
-//! shard. Its rank is its place among the candidates of the shard, so the members come one after the other. A member of rank *r* looks in
-//! each *r*th turn, so the looks of all members together grow with the logarithm of their number.
+//! If a shard's lock has no node for the grace plus the member's rank times the patience, the member takes the shard. The rank is
+//! the number of candidates ahead of the member, so one candidate comes after the other. A member of rank *r* looks at the shard
+//! in every *r*th turn, so the looks of all members together grow with the logarithm of their number.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::shards::look::Lock;
+use crate::shards::look::Sighting;
 
-/// The least time between two turns.
+/// The least time between two turns of looks.
 const LEAST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Orphans {
     grace: Duration,
     patience: Duration,
-    /// For each shard, how many candidates are ahead of this member. Empty while it is in no plan.
+    /// For each shard, how many candidates are ahead of this member. Empty while this member is in no plan.
     ranks: Vec<u32>,
-    /// The time since which the lock of a shard was seen without a node, and how often it had changed.
+    /// Shards whose locks were seen without nodes: since when, and how often each lock had changed.
     empty: HashMap<u32, (Instant, Option<i32>)>,
     turn: u32,
     due: Option<Instant>,
@@ -31,7 +32,7 @@ impl Orphans {
         Self { grace, patience, ranks: Vec::new(), empty: HashMap::new(), turn: 0, due: None }
     }
 
-    /// Follows another plan, with these ranks. All times begin again.
+    /// Follows another plan, with these ranks. All times start again.
     pub(crate) fn follow(&mut self, ranks: Vec<u32>, now: Instant) {
         self.ranks = ranks;
         self.empty.clear();
@@ -43,7 +44,7 @@ impl Orphans {
         self.ranks.get(shard as usize) == Some(&0)
     }
 
-    /// When the next turn is; `None` without a plan.
+    /// When the next turn of looks is; `None` without a plan.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -52,7 +53,7 @@ impl Orphans {
         now + (self.patience / 2).max(LEAST)
     }
 
-    /// Begins a turn: the shards to look at.
+    /// Begins a turn. Returns the shards to look at.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<u32> {
         self.turn = self.turn.wrapping_add(1);
         self.due = Some(self.next_turn(now));
@@ -60,22 +61,23 @@ impl Orphans {
         (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
     }
 
-    /// Notes the lock of a shard. Returns whether to take the shard. A lock that has changed since the last look had an owner.
-    pub(crate) fn note(&mut self, shard: u32, lock: Lock, now: Instant) -> bool {
+    /// Notes the sighting of a shard's lock. Returns whether to take the shard. If the lock has changed since the last look, the
+    /// shard had an owner.
+    pub(crate) fn note(&mut self, shard: u32, lock: Sighting, now: Instant) -> bool {
         let rank = self.ranks.get(shard as usize).copied().unwrap_or_default();
         if lock.nodes > 0 || rank == 0 {
             self.empty.remove(&shard);
             return false;
         }
         let (since, changes) = self.empty.entry(shard).or_insert((now, lock.changes));
-        // A lock without a path has changed since it had none. But servers delete the path of one that is empty.
+        // A new path means that the lock has changed. A missing one does not: servers delete the paths of empty locks.
         if lock.changes.is_some() && *changes != lock.changes {
             (*since, *changes) = (now, lock.changes);
         }
         now - *since >= self.grace + self.patience * rank
     }
 
-    /// How many shards were seen without an owner, of those for which this member is the next after the owner.
+    /// The number of shards seen without an owner for which this member is the next candidate.
     pub(crate) fn unassigned(&self) -> usize {
         self.empty.keys().filter(|shard| self.ranks.get(**shard as usize) == Some(&1)).count()
     }
@@ -91,8 +93,8 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const FREE: Lock = Lock { nodes: 0, changes: Some(7) };
-    const HELD: Lock = Lock { nodes: 1, changes: Some(8) };
+    const FREE: Sighting = Sighting { nodes: 0, changes: Some(7) };
+    const HELD: Sighting = Sighting { nodes: 1, changes: Some(8) };
 
     #[test]
     fn candidates_take_a_shard_one_after_the_other_and_after_the_grace() {
@@ -119,7 +121,7 @@ mod tests {
         orphans.follow(vec![0, 1], now);
         assert_eq!(orphans.turn(now), [1]);
         assert!(!orphans.note(1, FREE, now));
-        // It had an owner in between.
+        // The shard had an owner in between.
         assert!(!orphans.note(1, HELD, now + SECOND));
         assert_eq!(orphans.unassigned(), 0);
         assert!(!orphans.note(1, FREE, now + SECOND * 2) && orphans.note(1, FREE, now + SECOND * 3));
@@ -133,12 +135,12 @@ mod tests {
         let mut orphans = Orphans::new(SECOND * 15, SECOND * 10);
         orphans.follow(vec![1], now);
         assert!(!orphans.note(0, FREE, now));
-        // Its owner was there for a moment: a create and a delete.
-        let again = Lock { changes: Some(9), ..FREE };
+        // An owner came and went: a create and a delete.
+        let again = Sighting { changes: Some(9), ..FREE };
         assert!(!orphans.note(0, again, now + SECOND * 20));
         assert!(!orphans.note(0, again, now + SECOND * 40));
-        // Its path was deleted meanwhile.
-        let gone = Lock { changes: None, ..FREE };
+        // The path was deleted meanwhile.
+        let gone = Sighting { changes: None, ..FREE };
         assert!(!orphans.note(0, gone, now + SECOND * 44) && orphans.note(0, gone, now + SECOND * 45));
     }
 

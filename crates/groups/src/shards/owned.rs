@@ -1,4 +1,4 @@
-//! Owns [`OwnedChanges`]: the shards that this member owns, as they change.
+//! Owns [`OwnedChanges`]: a subscription to the shards that this member owns.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,22 +6,22 @@ use std::fmt;
 use tokio::sync::watch;
 use zookeeper_recipes::HoldMonitor;
 
-/// The shards that are served, with their holds.
+/// The shards that are served, with monitors of their holds.
 pub(crate) type Owned = BTreeMap<u32, HoldMonitor>;
 
-/// The shards whose locks are held at this moment, by the clock. The look at a hold may run code of the user's, which reports a loss, so
-/// this takes a copy and no lock.
+/// The shards whose locks are held at this moment, by the clock. Takes a copy, because a look at a hold may report its loss to
+/// the user's code, and no lock may be held then.
 pub(crate) fn held(owned: Owned) -> Vec<u32> {
     owned.iter().filter(|(_, hold)| !hold.state().has_ended()).map(|(shard, _)| *shard).collect()
 }
 
-/// The shards that this member owns, as they change, from [`Shards::changes`](crate::Shards::changes).
+/// A subscription to the shards that this member owns, from [`Shards::changes`](crate::Shards::changes).
 ///
-/// It compares sets, and nothing is queued. After several changes between two calls the next call returns the last set.
+/// Nothing is queued: after several changes between two calls, the next call returns the latest set.
 #[derive(Clone)]
 pub struct OwnedChanges {
     owned: watch::Receiver<Owned>,
-    /// What was returned last.
+    /// The set returned last.
     last: Option<Vec<u32>>,
 }
 
@@ -37,8 +37,8 @@ impl OwnedChanges {
         Self { owned, last: None }
     }
 
-    /// Waits for a set that differs from the one returned last, and returns it in the order of the numbers. The first call returns the
-    /// present set at once. `None` when the handle is gone, with its clones and [`run`](crate::Shards::run).
+    /// Waits for a set that differs from the one returned last, and returns it in the order of the numbers. The first call
+    /// returns the present set at once. `None` once the handle, its clones and [`run`](crate::Shards::run) are gone.
     ///
     /// # Cancel safety
     ///
@@ -55,7 +55,7 @@ impl OwnedChanges {
         }
     }
 
-    /// Waits for a set for which `wanted` is true, and returns it: at once, if it is the present one. `None` as
+    /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one. `None` as
     /// [`changed`](Self::changed).
     ///
     /// # Cancel safety

@@ -1,9 +1,9 @@
 //! Owns the plan node: how a member reads it and learns of its changes.
 //!
-//! 1. A member has one watch, on `<path>/plan`, whether the node is there or not. Its [`Looks`] read the node after an event, and slowly
-//!    without one.
-//! 2. The look at other members' shards reads the node in the same request, and another transaction number than the one read last
-//!    triggers a look as well.
+//! 1. A member has one watch on `<path>/plan`, whether the node exists or not. [`Looks`] read the node after an event, and every
+//!    20 to 30 s without one.
+//! 2. A look at shards reads the node in the same request. If its transaction number differs from the one read last, the node is
+//!    read again.
 
 use zookeeper_recipes::session::Looks;
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
@@ -15,10 +15,10 @@ use crate::tools::Rules;
 /// The name of the node below the path of the group.
 pub(crate) const NAME: &str = "plan";
 
-/// The number of the transaction that has last changed the node; `None` without a node.
+/// The number of the transaction that last changed the node; `None` without a node.
 pub(crate) type Zxid = Option<i64>;
 
-/// What was read.
+/// The result of a read of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) zxid: Zxid,
@@ -30,7 +30,7 @@ impl Read {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) for rubbish.
+    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if the data is not valid.
     pub(crate) fn rules(&self, count: u32) -> Result<Rules> {
         let rules = Rules::parse(&self.data)?;
         rules.check(count)?;

@@ -1,4 +1,5 @@
-//! Owns [`Shard`], what serves a shard is given, and the two tasks of a shard: one waits for its lock, the other serves it.
+//! Owns [`Shard`], the argument of the user's function, and the two tasks of a shard: one waits for its lock, the other serves
+//! it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, Mutex, MutexGuar
 
 /// A shard that this member owns: the argument of the function given to [`Shards::run`](crate::Shards::run).
 ///
-/// It holds nothing. The shard is released when the future of the function has ended.
+/// Keeping this value does not keep the shard, which is released when the future of the function has ended.
 #[derive(Clone, Debug)]
 pub struct Shard {
     number: u32,
@@ -24,15 +25,15 @@ impl Shard {
         self.number
     }
 
-    /// The fencing token: larger than that of every earlier owner of this shard. Send it with each write, and let the store refuse
-    /// older ones.
+    /// The fencing token: larger than those of all earlier owners of this shard. Send it with each write, and let the store
+    /// refuse smaller ones.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.monitor.fencing_token()
     }
 
-    /// The hold of the shard's lock, for health checks and for tasks that work for this shard. Code that blocks, on a thread of
-    /// [`spawn_blocking`], looks at its [`state`](HoldMonitor::state) between two steps.
+    /// A monitor of the shard's lock, for health checks and for tasks that work for this shard. Blocking code, on a thread of
+    /// [`spawn_blocking`], checks its [`state`](HoldMonitor::state) between two steps.
     ///
     /// [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
     #[must_use]
@@ -44,13 +45,14 @@ impl Shard {
     /// called `revoke` on its lock, or the session is drained. Finish the work, and return.
     ///
     /// If the shard moves or this member stops, the future of the function is dropped after the
-    /// [limit](crate::shards::ShardsBuilder::drain_limit). If the lock is lost, that future is dropped at once. In a task of its own, which is not dropped
-    /// then, select this with [`ended`](HoldMonitor::ended) of the [`monitor`](Self::monitor): this one resolves neither at a loss, nor
-    /// when the function has returned or panicked.
+    /// [limit](crate::shards::ShardsBuilder::drain_limit). If the lock is lost, that future is dropped at once. A task that the
+    /// function spawned is not dropped. In such a task, select this future with [`ended`](HoldMonitor::ended) of the
+    /// [`monitor`](Self::monitor): this one resolves neither at a loss, nor when the function has returned or panicked.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before.
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before the
+    /// call.
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let (asked, revoked) = (self.asked.clone(), self.monitor.revoke_requested());
         async move {
@@ -62,14 +64,14 @@ impl Shard {
     }
 }
 
-/// Waits until the shard is to be released; for ever if that will not be.
+/// Waits until this member asks the function to end, for ever if it never does.
 async fn is_asked(mut asked: watch::Receiver<bool>) {
     if asked.wait_for(|asked| *asked).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// How serving a shard has ended.
+/// How the service of a shard ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Served {
     /// The function has returned.
@@ -84,17 +86,18 @@ pub(crate) async fn queue(mutex: Mutex) -> Result<Option<MutexGuard>> {
     mutex.lock().await.map(Some)
 }
 
-/// Takes the lock of a shard that has no holder and no waiter.
+/// Acquires the lock of a shard if it has no holder and no waiter.
 pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
     let waiting = mutex.enqueue().await?;
     if waiting.position() > 0 {
         return Ok(None);
     }
-    // One poll: if it was lost already, awaiting it would queue.
+    // Polled once: if the lock was lost already, awaiting would queue again.
     timeout(Duration::ZERO, waiting).await.ok().transpose()
 }
 
-/// Serves a shard until the function returns, the lock is lost, or the limit after the request to end has passed. Then it releases.
+/// Serves a shard until the function returns, the lock is lost, or the limit after the request to end has passed. Then releases
+/// the lock.
 pub(crate) async fn serve<R: Future<Output = ()>>(
     guard: MutexGuard,
     number: u32,
@@ -119,7 +122,7 @@ pub(crate) async fn serve<R: Future<Output = ()>>(
     let path = guard.path().to_owned();
     match guard.release().await {
         Ok(()) | Err(Error::Lost(_)) => {}
-        // Others wait behind what is left of it.
+        // The next owner waits until the leftover node is gone.
         Err(error) => tracing::warn!(path, %error, "cannot release a shard"),
     }
     served

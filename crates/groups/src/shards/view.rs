@@ -1,5 +1,5 @@
-//! Owns [`View`]: the plan that a member follows, and the one that it will follow when the set of members has settled. It has no IO
-//! and no clock: time is an argument.
+//! Owns [`View`]: the plan that a member follows, and the plan that it will follow when the set of members has settled. No IO and
+//! no clock: time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::tools::Plan;
 /// A set that changes all the time is followed after this many settling times.
 const LONGEST: u32 = 10;
 
-/// What a member knows of the plan.
+/// The plan that a member follows, and the next one.
 #[derive(Debug)]
 pub(crate) struct View {
     settling_time: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct View {
 #[derive(Debug)]
 struct Newest {
     plan: Arc<Plan>,
-    /// When it is followed, and when at the latest one that replaces it is.
+    /// When to follow this plan, and when at the latest to follow it or its replacement.
     due: Instant,
     latest: Instant,
 }
@@ -34,25 +34,25 @@ impl Newest {
     }
 }
 
-/// What to do with a lock that was granted.
+/// What to do with a granted lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Serve,
     Release,
-    /// It is known when the set has been read.
+    /// Decide once the set of members has been read.
     Wait,
 }
 
-/// A lock that was granted, and the member that has it.
+/// The circumstances of a granted lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// It is a shard of another member, and had no owner.
+    /// The shard is another member's by plan, and had no owner.
     pub(crate) is_claim: bool,
-    /// The lock is held, and the member is in the group under its name.
+    /// The lock is held, and this member is in the group under its name.
     pub(crate) is_member: bool,
-    /// The set of members was not read in the present session, or there is news.
+    /// The set of members may be out of date, or its plan is not computed yet.
     pub(crate) is_stale: bool,
-    /// It was granted long ago. The set cannot be read, so the plan that is known has to do.
+    /// The grant was long ago, so the known plan decides, even if the set cannot be read.
     pub(crate) is_late: bool,
 }
 
@@ -66,7 +66,7 @@ impl View {
         self.followed.as_ref()
     }
 
-    /// Notes the plan of the set that was seen last.
+    /// Notes the plan of the newest set of members.
     pub(crate) fn see(&mut self, plan: Plan, now: Instant) {
         if self.followed.as_deref() == Some(&plan) {
             // The set has changed back.
@@ -83,15 +83,15 @@ impl View {
         self.newest.as_ref().map(|newest| newest.due(is_planning))
     }
 
-    /// Follows the newest plan if it is time. Returns whether it does so from now on. While the next plan is being computed, the set may
-    /// have changed back, so the newest is followed at the latest time alone.
+    /// Follows the newest plan if it is due. Returns whether the followed plan has changed. While the next plan is being
+    /// computed, the set may have changed back, so the newest plan is followed only at its latest time.
     pub(crate) fn settle(&mut self, now: Instant, is_planning: bool) -> bool {
         let Some(newest) = self.newest.take_if(|newest| newest.due(is_planning) <= now) else { return false };
         self.followed = Some(newest.plan);
         true
     }
 
-    /// Decides about a shard whose lock this member was granted. The plan that it had when it queued may be old.
+    /// Decides about a shard whose lock this member was granted. The plan may have changed since the member queued.
     pub(crate) fn verdict(&self, shard: u32, name: &str, grant: Grant) -> Verdict {
         if !grant.is_member {
             return Verdict::Release;
@@ -100,7 +100,7 @@ impl View {
             return Verdict::Wait;
         };
         let is_its = |plan: &Arc<Plan>| plan.owner(shard) == Some(name);
-        // If the newest plan gives it to another member, that one queues when the set has settled, and gets it then.
+        // If the newest plan gives the shard to another member, that member queues once the set has settled, and gets it then.
         let is_served =
             grant.is_claim || is_its(followed) || self.newest.as_ref().is_some_and(|newest| is_its(&newest.plan));
         if is_served { Verdict::Serve } else { Verdict::Release }
@@ -125,7 +125,7 @@ mod tests {
         view
     }
 
-    /// A shard of the second member that is the first one's without it.
+    /// A shard that moves from `a` to `b` when `b` joins.
     fn moving() -> u32 {
         (0..64).find(|&shard| plan(&["a", "b"]).owner(shard) == Some("b")).unwrap()
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(changes, Some(21));
     }
 
-    /// Each plan takes longer than the time until the next change.
+    /// Each plan takes longer to compute than the time until the next change.
     #[test]
     fn plan_is_followed_at_the_latest_time_while_others_are_computed() {
         let now = Instant::now();
@@ -189,7 +189,7 @@ mod tests {
         let verdicts = |view: &View| ["a", "b"].map(|name| view.verdict(shard, name, GRANT));
         assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Release]);
         view.see(plan(&["a", "b"]), now);
-        // The shard is the first one's until the set has settled, and the second one has queued early.
+        // The shard is `a`'s until the set has settled, and `b` has queued early.
         assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Serve]);
         assert!(view.settle(now + SECOND, false));
         assert_eq!(verdicts(&view), [Verdict::Release, Verdict::Serve]);
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(view.verdict(shard, "b", stale), Verdict::Wait);
             assert_eq!(view.verdict(shard, "b", Grant { is_member: false, ..stale }), Verdict::Release);
         }
-        // Its planned owner does not take it.
+        // The planned owner does not take the shard.
         assert_eq!(view.verdict(shard, "a", Grant { is_claim: true, ..GRANT }), Verdict::Serve);
     }
 }

@@ -1,20 +1,20 @@
-//! Owns [`Worker`]: the loop of a member. It follows the members and the plan node, queues for the locks of the shards that the plan gives it, has them
-//! served, and gives back what is not its own.
+//! Owns [`Worker`]: the loop of a member. It follows the members and the plan node, queues for the locks of the member's planned
+//! shards, serves these shards, and gives back shards that the plan gives to others.
 //!
-//! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
-//! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. The plan
-//!    that is followed counts, and if the set cannot be read for as long as the patience lasts, the last one: a shard that moves once too
-//!    often is better than one without an owner.
-//! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
-//!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
-//!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
-//!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
-//! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
-//! 5. What waits for servers is a task, and a plan is computed by a thread of its own. The loop waits for events alone, so it always
-//!    follows a stop. The pool of `spawn_blocking` is left to the user's functions, which may fill it. If no thread can be started, the last
-//!    plan stays, and it is tried again.
-//! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
-//!    grant waits for them: a member whose rules are old has an old plan.
+//! 1. The owner of a shard is the holder of its lock. A mistake here only delays the service of shards.
+//! 2. Once a lock is granted, the plan is checked, with a set of members that was read in the present session. If the set cannot
+//!    be read for the patience, the last plan decides: a needless move is better than a shard without an owner.
+//! 3. A shard that the plan gives to another member is served until that member queues. The owner reads how many nodes the locks
+//!    of such shards have, in one request for all, soon after a change of the plan and then less often: one to three reads per
+//!    change. If the new owner asked by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority
+//!    of the servers. A member with an old plan would ask as well, and a holder that has no room for a watch on its own node
+//!    would notice late.
+//! 4. The first plan is made from a set that has the member's own node, so the set was read after the create.
+//! 5. Each request runs in a task, and each plan is computed by a thread of its own. The loop only waits for events, so it always
+//!    follows a stop. Plans stay out of the pool of `spawn_blocking`, which the user's functions may fill. If no thread can be
+//!    started, the last plan stays, and the start is retried.
+//! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
+//!    rules: old rules only mean an old plan.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -34,7 +34,7 @@ use zookeeper_recipes::{Error, MutexGuard, Result};
 use crate::members::{Member, MemberChanges, Membership};
 use crate::request::is_over;
 use crate::shards::inner::{Ending, Inner};
-use crate::shards::look::{Lock, Looked, look};
+use crate::shards::look::{Looked, Sighting, look};
 use crate::shards::meter::{Gauges, Meter};
 use crate::shards::orphans::Orphans;
 use crate::shards::owned::Owned;
@@ -45,20 +45,20 @@ use crate::tools::Announcement;
 use crate::tools::Plan;
 use crate::tools::Rules;
 
-/// How often the loop looks at itself without an event.
+/// How often the loop runs without an event.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The same while locks are granted and it is not known yet whether to keep them.
+/// The same while it is undecided whether to keep a granted lock.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The least time between two looks at shards that are to be given back.
+/// The least time between two looks for waiters.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
-/// The pauses before a shard is tried again whose function has returned or panicked, or whose lock was refused.
+/// The shortest and the longest pause of a shard whose function has returned or panicked, or whose lock was refused.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// From so many returns in a row on, the function of a shard probably never serves it.
+/// After this many returns in a row, the function of a shard probably never serves it.
 const MANY: u32 = 3;
 
 /// The function that serves shards.
@@ -72,43 +72,43 @@ pub(crate) struct Worker {
     membership: Arc<Membership>,
     changes: MemberChanges,
     ending: watch::Receiver<Ending>,
-    /// The members of the last set that do not leave.
+    /// The members of the last set that are not leaving.
     names: Vec<String>,
     rules: Arc<Rules>,
-    /// The names or the rules are new: a plan is to be computed.
+    /// The names or the rules have changed: compute a plan.
     is_news: bool,
     /// A plan is being computed.
     is_planning: bool,
     /// The ranks of this member in the plan that was computed last.
     ranks: Vec<u32>,
     is_plan_node_refused: bool,
-    /// The plan node that was read last, and the task that waits for the next.
+    /// The `mzxid` of the plan node that was read last, and the task that waits for a change.
     zxid: Zxid,
     reading: Option<AbortHandle>,
     view: View,
     orphans: Orphans,
     meter: Meter,
     states: Vec<State>,
-    /// The last pause of shards that had one, and how many there were in a row.
+    /// The last pause of each shard, and how many there were in a row.
     pauses: HashMap<u32, (Duration, u32)>,
     shown: Shown,
     tasks: JoinSet<Done>,
-    /// Which shard a task is for. The one that looks, and the one that announces, are for none.
+    /// The shard of each task that waits for a lock or serves.
     shards: HashMap<Id, u32>,
     is_looking: bool,
     is_announced: bool,
-    /// Shards whose locks cannot be read, which was reported.
+    /// Shards whose locks were reported as unreadable.
     unreadable: HashSet<u32>,
-    /// The last look has failed, which was reported.
+    /// The last look has failed, and this was reported.
     cannot_look: bool,
-    /// When to look at shards that are to be given back, and the pause after that.
+    /// When to look next at shards to give back or held back, and the pause after that look.
     look_at: Instant,
     look_pause: Duration,
     /// The session is over.
     over: Option<Error>,
 }
 
-/// Shows that nothing is owned any more, also when the worker is dropped.
+/// Empties the set of owned shards when dropped.
 struct Cleared(Arc<Inner>);
 
 impl Drop for Cleared {
@@ -117,16 +117,16 @@ impl Drop for Cleared {
     }
 }
 
-/// What a member is at with a shard.
+/// The state of a shard in this member.
 enum State {
     Idle,
-    /// A task waits for the lock. A claim is for a shard of another member that has no owner.
+    /// A task waits for the lock. A claim is for another member's shard that has no owner.
     Queued {
         task: AbortHandle,
         since: Instant,
         is_claim: bool,
     },
-    /// The lock is held, and it is not known yet whether to keep it.
+    /// The lock is held, and it is undecided whether to keep it.
     Granted {
         guard: MutexGuard,
         since: Instant,
@@ -141,7 +141,7 @@ enum State {
     },
 }
 
-/// What a task has done.
+/// The result of a task.
 enum Done {
     Queued(Result<Option<MutexGuard>>),
     Served(Served),
@@ -158,7 +158,7 @@ struct Planned {
 }
 
 impl Worker {
-    /// Joins the group, and waits for a set that was read after that.
+    /// Joins the group, and waits for a set of members that was read afterwards.
     pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
         let (members, settings) = (&inner.members, inner.settings);
         let data = Announcement::new(inner.count, false, &inner.data).to_bytes();
@@ -187,7 +187,7 @@ impl Worker {
                 seen => break seen?,
             }
         };
-        // The first plan is made with its rules, also after an outage.
+        // The first plan needs the rules, so this waits even in an outage.
         let (reader, read) = Reader::new(&inner.session, inner.plan_path())?.next().await;
         let mut worker = Self {
             serve,
@@ -225,7 +225,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Runs until the member is to end, or the session is over.
+    /// Runs until the member has stopped or left, or the session is over.
     pub(crate) async fn run(mut self) -> Result<()> {
         loop {
             let is_waiting = self.follow();
@@ -236,7 +236,7 @@ impl Worker {
             tokio::select! {
                 Some(done) = self.tasks.join_next_with_id() => self.note(done),
                 seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
-                // The sender is in `inner`.
+                // `inner` keeps the sender alive.
                 _ = self.ending.changed() => {}
                 () = sleep_until(wake) => {}
             }
@@ -246,7 +246,7 @@ impl Worker {
         if let Some(error) = over {
             return Err(error);
         }
-        // The task that announces shares the membership until it has ended.
+        // The task that announces shares the membership until it ends.
         tasks.shutdown().await;
         match Arc::try_unwrap(membership) {
             Ok(membership) => membership.leave().await,
@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Whether nothing is left to do: it is to end, and no shard is served.
+    /// Whether the member is to end or the session is over, and no shard is served.
     fn is_done(&self) -> bool {
         let is_out = match self.ending() {
             Ending::No => false,
@@ -298,7 +298,7 @@ impl Worker {
         (self.names, self.is_news) = (names, true);
     }
 
-    /// Notes the plan node, and waits for the next.
+    /// Notes the rules of the plan node, and waits for its next change.
     fn read(&mut self, reader: Reader, read: Result<Read>) {
         let count = self.inner.count;
         let (path, rules) =
@@ -330,7 +330,7 @@ impl Worker {
         }));
     }
 
-    /// Reads the plan node again that has changed without an event.
+    /// Reads the plan node again, after a change without an event.
     fn read_again(&mut self) {
         if let Ok(reader) = Reader::new(&self.inner.session, self.inner.plan_path()) {
             self.reading.take().into_iter().for_each(|reading| reading.abort());
@@ -338,7 +338,7 @@ impl Worker {
         }
     }
 
-    /// Computes the plan of the members and the rules, and this member's ranks in it.
+    /// Starts to compute a plan, and this member's ranks in it.
     fn plan(&mut self) {
         let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
         if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
@@ -365,7 +365,7 @@ impl Worker {
         });
     }
 
-    /// Notes a plan; `None` if there was no thread for it, or the thread has panicked.
+    /// Notes a plan. `None` if no thread could be started, or the thread panicked.
     fn planned(&mut self, planned: Option<Planned>) {
         self.is_planning = false;
         let Some(Planned { plan, ranks }) = planned else {
@@ -377,10 +377,10 @@ impl Worker {
         self.view.see(plan, Instant::now());
     }
 
-    /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
+    /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
     fn follow(&mut self) -> bool {
         let now = Instant::now();
-        // The next plan takes the place of the ranks, so the newest is followed first.
+        // The next plan overwrites `ranks`, so adopt the newest plan first.
         if self.view.settle(now, self.is_planning || self.is_news) {
             self.adopt(now);
         }
@@ -393,7 +393,7 @@ impl Worker {
             let membership = self.membership.clone();
             self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
         }
-        // An owner that takes long to end does not keep this member from shards without an owner.
+        // A slow owner must not keep this member from shards without an owner.
         let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
@@ -431,13 +431,13 @@ impl Worker {
         if self.shown.is_due(is_changed, Instant::now()) {
             let (path, name) = (&self.inner.path, &self.inner.name);
             let (gained, lost) = self.shown.replace(self.inner.owned.borrow().keys().copied().collect());
-            // Not under the lock of the set: a layer of the user's may ask for it.
+            // Logged without the lock of the set, which a layer of the user's may read.
             tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
         }
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
-            // What was seen before does not count while this member does not look.
+            // Old sightings do not count while this member does not look.
             false if !self.looks_for_orphans() => 0,
             false => self.orphans.unassigned(),
         };
@@ -447,7 +447,7 @@ impl Worker {
 
     /// Begins to follow another plan.
     fn adopt(&mut self, now: Instant) {
-        // It is the one that was computed last.
+        // The followed plan is the one computed last, as are `ranks`.
         let Some(plan) = self.view.followed().cloned() else { return };
         let (path, name, shards) =
             (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
@@ -457,7 +457,7 @@ impl Worker {
         self.look_soon(now);
     }
 
-    /// Whether this member may act by its plan: it is in the group under its name.
+    /// Whether this member may act on its plan: it is in the group under its name, and does not stop.
     fn is_member(&self) -> bool {
         self.over.is_none() && self.ending() != Ending::Stopping && self.membership.is_joined()
     }
@@ -465,7 +465,7 @@ impl Worker {
     fn queue(&mut self, shard: u32, is_claim: bool) {
         let mutex = match self.inner.mutex(shard) {
             Ok(mutex) => mutex,
-            // The longest path was tried when the handle was built.
+            // The longest path was validated when the handle was built.
             Err(error) => return self.refused(shard, error),
         };
         let wait = async move { Done::Queued(if is_claim { claim(mutex).await } else { queue(mutex).await }) };
@@ -474,12 +474,12 @@ impl Worker {
         self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
     }
 
-    /// Decides about a lock that was granted: it is served or released. Returns `false` if that is not known yet.
+    /// Serves or releases a granted lock. Returns `false` if that is undecided.
     fn decide(&mut self, shard: u32) -> bool {
         let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
         let State::Granted { guard, since, is_claim } = state else { return true };
         let is_member = !guard.state().has_ended() && self.is_member();
-        // The set may be one that was read before a pause of this process.
+        // After a pause of this process, the last set may be old.
         let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
         let is_late = since.elapsed() >= self.inner.settings.patience;
         let grant = Grant { is_claim, is_member, is_stale, is_late };
@@ -500,8 +500,8 @@ impl Worker {
         verdict != Verdict::Wait
     }
 
-    /// Starts a look, if it is time: at shards that are to be given back, for waiters; at own shards that wait for a place among the moves,
-    /// and at shards of others, for those without an owner.
+    /// Starts a look if it is due: for waiters at shards to give back, and for missing owners at own shards that are held back
+    /// and at the shards of others.
     fn look(&mut self, now: Instant) {
         if self.is_looking || self.over.is_some() {
             return;
@@ -525,13 +525,13 @@ impl Worker {
         self.tasks.spawn(async move { Done::Looked(look(session, paths, plan).await) });
     }
 
-    /// Whether it serves a shard that is another's, and has not asked its function to end yet.
+    /// Whether this member serves a shard that the plan gives to another, and has not asked its function to end.
     fn is_to_be_given_back(&self, shard: u32) -> bool {
         let is_served = matches!(&self.states[shard as usize], State::Serving { asked, .. } if !*asked.borrow());
         is_served && !(self.orphans.is_own(shard) && self.is_member())
     }
 
-    /// Whether it is to queue for a shard, and as many moves as are allowed are under way.
+    /// Whether this member should queue for a shard, but has as many moves under way as are allowed.
     fn is_held_back(&self, shard: u32) -> bool {
         matches!(&self.states[shard as usize], State::Idle) && self.orphans.is_own(shard) && self.is_member()
     }
@@ -549,7 +549,7 @@ impl Worker {
         self.look_pause = FIRST_LOOK;
     }
 
-    fn looked(&mut self, locks: Vec<(u32, Lock)>) {
+    fn looked(&mut self, locks: Vec<(u32, Sighting)>) {
         let now = Instant::now();
         locks.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
         let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
@@ -560,12 +560,12 @@ impl Worker {
         for (shard, lock) in locks {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
-                // No owner hands it over, so it waits for none that take long to end.
+                // No owner hands over this shard, so no slow owner delays it.
                 State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
                     free += 1;
                     self.queue(shard, false);
                 }
-                // Beside the own node there is that of a waiter.
+                // `nodes > 1`: our node and that of a waiter.
                 State::Serving { asked, .. } if is_given_back && lock.nodes > 1 && draining < most => {
                     draining += 1;
                     asked.send_replace(true);
@@ -586,7 +586,7 @@ impl Worker {
         }
     }
 
-    /// Notes what a task has done.
+    /// Handles the result of a task.
     fn note(&mut self, done: std::result::Result<(Id, Done), JoinError>) {
         let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let shard = self.shards.remove(&id);
@@ -621,15 +621,15 @@ impl Worker {
             }
             (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
                 Some(shard) => self.served(shard, Err(failed)),
-                // It is none of the user's function: there are no timers, for example.
+                // Not a panic of the user's function: there are no timers, for example.
                 None => resume_unwind(failed.into_panic()),
             },
-            // A waiter that was stopped.
+            // An aborted task.
             _ => {}
         }
     }
 
-    /// Reports locks that cannot be read, once each.
+    /// Logs each unreadable lock once.
     fn unreadable(&mut self, refused: Vec<(u32, Error)>) {
         for (shard, error) in refused {
             if self.unreadable.insert(shard) {
@@ -653,12 +653,12 @@ impl Worker {
                 Ok(None) => self.states[shard as usize] = State::Idle,
                 Err(error) => self.refused(shard, error),
             },
-            // It was stopped when it had just been granted. The guard is dropped.
+            // The task was aborted just after the grant. The guard is dropped.
             _ => {}
         }
     }
 
-    /// Tries the lock of a shard again later.
+    /// Pauses a shard whose lock was refused.
     fn refused(&mut self, shard: u32, error: Error) {
         if is_over(&error) {
             self.states[shard as usize] = State::Idle;
@@ -680,7 +680,7 @@ impl Worker {
         self.states[shard as usize] = State::Idle;
         let mut monitor = None;
         self.inner.owned.send_modify(|owned| monitor = owned.remove(&shard));
-        // Not under the lock of the set: its end is reported to the user's layers.
+        // Dropped without the lock of the set, because the drop may call the user's layers.
         drop(monitor);
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
         match served {
@@ -719,7 +719,7 @@ impl Worker {
         }
     }
 
-    /// Leaves a shard alone for a while. Returns for how long, and how often this was so in a row.
+    /// Pauses a shard. Returns the pause, and how many there were in a row.
     fn pause(&mut self, shard: u32) -> (Duration, u32) {
         let last = self.pauses.get(&shard);
         let next = last.map_or((FIRST_PAUSE, 1), |(last, times)| ((*last * 2).min(LONGEST_PAUSE), times + 1));
@@ -728,11 +728,11 @@ impl Worker {
         next
     }
 
-    /// When to go on without an event.
+    /// When to run again without an event.
     fn wake(&self, is_waiting: bool) -> Instant {
         let now = Instant::now();
         let turn = now + if is_waiting { SOON } else { TURN };
-        // A time that nothing is done at would make the loop run without a pause.
+        // A due time at which nothing can be done would make the loop spin.
         let can_look = !self.is_looking && self.over.is_none();
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
@@ -746,15 +746,14 @@ impl Worker {
     }
 }
 
-/// Drops the value of a panic. Code of the user's runs then, which may panic as well.
+/// Drops the value of a panic. Its destructor is the user's, and may panic as well.
 fn discard(failed: JoinError) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(failed))) {
         forget(another);
     }
 }
 
-/// The shards that were logged last. A pause of the process ends the service of many, and each comes to its end by itself: they are
-/// logged together.
+/// The owned shards that were logged last. A pause of the process ends many shards one by one: these changes are logged together.
 #[derive(Debug, Default)]
 struct Shown {
     shards: BTreeSet<u32>,
@@ -763,7 +762,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Whether to log a change: if there is one, and it began a moment ago.
+    /// Whether to log a change: the set has differed for [`SOON`].
     fn is_due(&mut self, is_changed: bool, now: Instant) -> bool {
         if !is_changed {
             self.due = None;
@@ -771,7 +770,7 @@ impl Shown {
         is_changed && now >= *self.due.get_or_insert(now + SOON)
     }
 
-    /// Returns what was gained and lost since the last time.
+    /// Returns the shards gained and lost since the last log.
     fn replace(&mut self, shards: BTreeSet<u32>) -> (Numbers, Numbers) {
         let changes = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
         (self.shards, self.due) = (shards, None);
@@ -779,7 +778,7 @@ impl Shown {
     }
 }
 
-/// Numbers of shards, of which only the first are logged.
+/// Numbers of shards. Only the first are logged.
 struct Numbers(BTreeSet<u32>);
 
 impl fmt::Display for Numbers {

@@ -1,4 +1,4 @@
-//! Owns [`KeptSlot`]: a number that is held over losses and sessions.
+//! Owns [`KeptSlot`]: a number held in the background, across losses and sessions.
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -11,11 +11,12 @@ use crate::slots::Slots;
 
 type Held = Result<Option<(u32, HoldMonitor)>>;
 
-/// A number that a task holds, from [`Slots::keep`]. Dropping it releases the number in the background.
+/// A number that a background task holds, from [`Slots::keep`]. Dropping this value releases the number in the background.
 ///
-/// After a loss, or in a new session, another number may be held: follow it with [`changed`](Self::changed), and do the work with a number in
-/// [`HoldMonitor::run_until_lost`](zookeeper_recipes::HoldMonitor::run_until_lost). A number that an operator asks back, or that a drain of the
-/// session asks back, is released at once, without waiting for that work: hold a [`Slot`](crate::slots::Slot) yourself to finish it first.
+/// After a loss or in a new session, the number may be another one. Follow it with [`changed`](Self::changed), and do the work
+/// with a number in [`HoldMonitor::run_until_lost`](zookeeper_recipes::HoldMonitor::run_until_lost). If an operator revokes the
+/// number, or the session is drained, the task releases it at once, without waiting for the work. To finish the work first, hold
+/// a [`Slot`](crate::slots::Slot) yourself.
 ///
 /// # Examples
 ///
@@ -43,14 +44,15 @@ impl KeptSlot {
         Self { held, task: tokio::spawn(keep(slots, sender)).abort_handle() }
     }
 
-    /// Returns the number that is held right now. It compares clocks, so it is right directly after a pause of the process.
+    /// Returns the number held at this moment. Checks the clock, so the result is right even directly after a pause of the
+    /// process.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
         let held = self.held.borrow().clone();
         held.ok()?.filter(|(_, monitor)| !monitor.state().has_ended()).map(|(number, _)| number)
     }
 
-    /// Waits for the next change, and returns the number that is held then, with its hold: `None` after a loss.
+    /// Waits for the next change, and returns the number held then, with a monitor of its hold: `None` after a loss or a release.
     ///
     /// # Cancel safety
     ///
@@ -58,8 +60,8 @@ impl KeptSlot {
     ///
     /// # Errors
     ///
-    /// What the servers refuse, such as [`Error::NoAuth`]: it is tried again every second. [`Error::Closed`] and [`Error::SessionEnded`] if
-    /// the session is over.
+    /// The servers' error, such as [`Error::NoAuth`], if they refuse a request. The claim is retried every second.
+    /// [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     pub async fn changed(&mut self) -> Result<Option<(u32, HoldMonitor)>> {
         self.held.changed().await.map_err(|_| Error::Closed)?;
         self.held.borrow_and_update().clone()

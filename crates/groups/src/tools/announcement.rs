@@ -2,13 +2,13 @@
 
 use crate::tools::MOST;
 
-/// What the data of a member ends with that leaves.
+/// Ends the first line if the member is leaving.
 const LEAVING: &str = " leaving";
 
-/// What the member's own data comes after.
+/// Separates the first line from the member's own data.
 const END: u8 = b'\n';
 
-/// What a member announces to the others, in the data of its node `<path>/members/<name>`. For tools that show a group.
+/// A member's announcement to the others: the data of its node `<path>/members/<name>`. For tools that show a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     count: u32,
@@ -21,7 +21,7 @@ impl Announcement {
         Self { count, is_leaving, data: data.to_owned() }
     }
 
-    /// Reads the data of a member. `None` if it is no member of a group that divides shards: they have 1 to 8,192.
+    /// Parses the data of a member's node. `None` if it is not an announcement with 1 to 8,192 shards.
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<Self> {
         let (head, data) = match data.iter().position(|byte| *byte == END) {
@@ -43,13 +43,13 @@ impl Announcement {
         bytes
     }
 
-    /// How many shards the member divides with the others.
+    /// The number of shards with which the member was built.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether it [leaves](crate::Shards::leave), so the others plan without it.
+    /// Whether the member is [leaving](crate::Shards::leave), so the others plan without it.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.is_leaving

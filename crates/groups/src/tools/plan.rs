@@ -1,13 +1,13 @@
-//! Owns [`Plan`]: which member should own which shard. It is computed from the names of the members and the rules of operators alone, alike
-//! by all of them.
+//! Owns [`Plan`]: which member should own which shard. All members compute the same plan from the names of the members and the
+//! rules of operators alone.
 //!
-//! 1. Each pair of a member and a shard has a [score](crate::tools::score). The pairs are taken in the order of their scores. A shard goes to
-//!    the first member that comes with it and has room: rendezvous hashing with a limit.
-//! 2. The limit is 1.1 times the mean, or the member's share by weight, rounded up. All members together have room for all shards, so each
+//! 1. Each pair of a member and a shard has a [score](crate::tools::score). The pairs are taken in the order of their scores,
+//!    highest first. A shard goes to the member of its first pair that has room: rendezvous hashing with a limit.
+//! 2. The limit is 1.1 times the member's share by weight, rounded up. All members together have room for all shards, so each
 //!    shard has an owner.
-//! 3. A change of one member, or of its weight, moves its own shards, and few more.
-//! 4. Drained members are left out before that, unless all are. Pins are dealt first, beyond the limit of a member if it must be. A pin to
-//!    a member that is not there, or is drained, is left out.
+//! 3. If a member or its weight changes, its own shards move, and few others.
+//! 4. Drained members are left out first, unless all are drained. Then pins are dealt, if necessary beyond the limit of a member.
+//!    A pin to a missing or drained member is ignored.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ use crate::tools::score::{Hashed, cost};
 
 /// Which member of a group should own which shard.
 ///
-/// It is a function of the number of shards, the names of the members and the [`Rules`] of operators. The order of the names does not matter,
-/// and every process, machine and version computes the same. It is what members *strive for*: the holder of a shard's lock
-/// is its owner.
+/// The plan is a function of the number of shards, the names of the members and the [`Rules`] of operators. The order of the
+/// names does not matter, and every process, machine and version computes the same plan. Members *strive for* the plan: the owner
+/// of a shard is the holder of its lock.
 ///
-/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times its share, rounded up, but for pins. When a member joins or leaves, about as many
-/// shards move as it has.
+/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times its share, rounded up, except by pins. When a
+/// member joins or leaves, about as many shards move as it has.
 ///
 /// # Examples
 ///
@@ -35,24 +35,25 @@ use crate::tools::score::{Hashed, cost};
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Sorted.
+    /// The names, sorted.
     members: Vec<String>,
-    /// In hundredths, of each member.
+    /// The weight of each member, in hundredths.
     weights: Vec<u32>,
-    /// The place of its owner among the members, for each shard.
+    /// The index in `members` of each shard's owner.
     owners: Vec<u32>,
 }
 
 impl Plan {
-    /// Computes the plan for the shards below `count`, and members with these names. A name that comes twice counts once.
+    /// Computes the plan for the shards below `count`, and members with these names. A repeated name counts once.
     ///
-    /// It takes time: for 4,096 shards and 64 members some tens of milliseconds.
+    /// For 4,096 shards and 64 members, this takes some tens of milliseconds.
     #[must_use]
     pub fn new<N: Into<String>>(count: u32, names: impl IntoIterator<Item = N>) -> Self {
         Self::with_rules(count, names, &Rules::default())
     }
 
-    /// Computes the plan as [`new`](Self::new) does, with the rules of operators. Drained members are not in it, unless all are drained.
+    /// Computes the plan as [`new`](Self::new) does, with the rules of operators. Leaves out drained members, unless all are
+    /// drained.
     #[must_use]
     pub fn with_rules<N: Into<String>>(count: u32, names: impl IntoIterator<Item = N>, rules: &Rules) -> Self {
         let mut members: Vec<String> = names.into_iter().map(Into::into).collect();
@@ -109,7 +110,8 @@ impl Plan {
             .map(|(shard, _)| shard)
     }
 
-    /// All members in the order in which they may take this shard: the owner first, and then the others in the order of their scores.
+    /// All members in the order in which they may take this shard: the planned owner first, and then the others by score and
+    /// weight.
     #[must_use]
     pub fn candidates(&self, shard: u32) -> Vec<&str> {
         let Some(owner) = self.owner(shard) else { return Vec::new() };
@@ -119,7 +121,7 @@ impl Plan {
         std::iter::once(owner).chain(others.into_iter().map(|(_, name)| name)).collect()
     }
 
-    /// For each shard, how many candidates are ahead of this member: 0 for the owner. Empty if it is no member.
+    /// For each shard, how many candidates are ahead of this member: 0 for the owner. Empty if the member is not in the plan.
     pub(crate) fn ranks(&self, name: &str) -> Vec<u32> {
         let Some(at) = self.place(name) else { return Vec::new() };
         let bidders = self.bidders();
@@ -149,7 +151,7 @@ impl fmt::Debug for Plan {
 /// A member that bids for shards.
 struct Bidder {
     hashed: Hashed,
-    /// `None` if all members have the same.
+    /// `None` if all members have the same weight.
     weight: Option<u32>,
 }
 
@@ -158,19 +160,19 @@ impl Bidder {
         Self { hashed: Hashed::new(name), weight }
     }
 
-    /// The smaller, the sooner it gets the shard.
+    /// The rank of this member for a shard. The smallest rank wins.
     fn rank(&self, shard: u32) -> (u64, u64) {
         let score = self.hashed.score(shard);
         (self.weight.map_or(0, |weight| cost(score, weight)), !score)
     }
 }
 
-/// The most shards that a member gets: 1.1 times its share.
+/// The most shards that a member gets: 1.1 times its share, rounded up.
 fn limit(count: u32, weight: u32, all: u64) -> u64 {
     (u64::from(count) * 11 * u64::from(weight)).div_ceil(all * 10)
 }
 
-/// Deals the shards below `count`. The pins are shards and places of members.
+/// Deals the shards below `count`. Returns the index of each shard's owner. A pin is a shard, and the index of a member.
 fn deal(count: u32, bidders: &[Bidder], weights: &[u32], pins: &[(u32, usize)]) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let all = weights.iter().map(|weight| u64::from(*weight)).sum();
@@ -179,7 +181,7 @@ fn deal(count: u32, bidders: &[Bidder], weights: &[u32], pins: &[(u32, usize)]) 
     for &(shard, member) in pins {
         if let (Some(owner), Ok(place)) = (owners.get_mut(shard as usize), u32::try_from(member)) {
             *owner = place;
-            // A pin may exceed the limit of its member. What is left is enough for all other shards.
+            // A pin may exceed the limit of its member. The remaining room is enough for all other shards.
             room[member] = room[member].saturating_sub(1);
         }
     }
@@ -229,7 +231,7 @@ mod tests {
         limit(count, 100, members as u64 * 100)
     }
 
-    /// The twin: in each step it looks for the best pair that is left.
+    /// A naive twin of [`deal`]: each step picks the best remaining pair.
     fn deal_naively(count: u32, members: &[String], rules: &Rules) -> Vec<String> {
         let pinned = rules.pins().filter(|(shard, to)| *shard < count && members.iter().any(|name| name == to));
         let mut owners: BTreeMap<u32, String> = pinned.map(|(shard, name)| (shard, name.to_owned())).collect();
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(plan.shards_of("orders-3").count() as u64, loads(&plan)["orders-3"]);
     }
 
-    /// Random drains, weights and pins, also of members that are not there.
+    /// Random drains, weights and pins, also of missing members.
     #[test]
     fn plan_with_rules_is_that_of_the_naive_twin_and_gives_every_shard_an_owner() {
         let mut random = fastrand::Rng::with_seed(48);
@@ -342,7 +344,7 @@ mod tests {
         assert_eq!(after, Plan::new(256, ["orders-0", "orders-1", "orders-3"]));
         assert!(!after.has("orders-2") && after.ranks("orders-2").is_empty());
         assert!(moves(&before, &after) < load(&before, "orders-2") * 5 / 4);
-        // Nobody would own anything.
+        // If all members are drained, drains are ignored.
         let all = rules("drain orders-0\ndrain orders-1");
         assert_eq!(Plan::with_rules(256, names(2), &all), Plan::new(256, names(2)));
     }
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(pinned("pin 256 orders-1"), before);
         let drained = format!("drain orders-1\npin {shard} orders-1");
         assert_eq!(pinned(&drained), pinned("drain orders-1"));
-        // Beyond the limit.
+        // Pins may exceed the limit.
         let all: String = (0..200).map(|shard| format!("pin {shard} orders-1\n")).collect();
         assert!(
             load(&pinned(&all), "orders-1") == 200 && (0..256).all(|shard| pinned(&all).owner(shard).is_some())
@@ -384,7 +386,7 @@ mod tests {
             assert!((0.9 * share - 1.0..=1.1 * share + 1.0).contains(&load), "{load} of {share}");
             assert!(moves as f64 <= 1.3 * ideal + 20.0);
         }
-        // Equal weights are no weights.
+        // Equal weights are as good as none.
         let equal = rules("weight 2 orders-0\nweight 2 orders-1");
         assert_eq!(Plan::with_rules(97, names(2), &equal).owners, Plan::new(97, names(2)).owners);
     }
@@ -395,7 +397,7 @@ mod tests {
         assert!(plan.owner(0).is_none() && plan.candidates(0).is_empty() && !plan.has("orders-0"));
     }
 
-    /// The means over the members that join or leave, of several sets of names.
+    /// Measures means over several sets of names.
     #[test]
     fn change_of_a_member_moves_little_more_than_its_shards() {
         for (count, members, most) in [(256, 3, 1.25), (4_096, 64, 1.25)] {

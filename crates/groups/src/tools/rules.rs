@@ -1,7 +1,7 @@
-//! Owns [`Rules`]: the plan node, as operators write it. It has no IO.
+//! Owns [`Rules`]: the text of the plan node, as operators write it. No IO.
 //!
-//! A line is a rule, a comment that begins with `#`, or empty. The first rule is the version of the format. Lines keep their order and their
-//! comments when a rule is changed.
+//! A line is a rule, a comment that begins with `#`, or empty. Before the first rule, a line gives the version of the format. A
+//! change of a rule keeps all other lines, in their order.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,12 +15,12 @@ const VERSION: &str = "1";
 /// Weights are counted in hundredths.
 const UNIT: u32 = 100;
 
-/// The largest plan node. All members read it again at each change.
+/// The most bytes of the plan node. All members read the node again at each change.
 const MOST_BYTES: usize = 256 * 1024;
 
 const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME`";
 
-/// What operators want of the [`Plan`](crate::tools::Plan): the text of the plan node, `<path>/plan`.
+/// The operators' rules for the [`Plan`](crate::tools::Plan): the text of the plan node, `<path>/plan`.
 ///
 /// ```text
 /// version 1
@@ -30,10 +30,11 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// pin 17 orders-1
 /// ```
 ///
-/// * `drain NAME`: the member gets no shard, and takes none in place of another member. If all members of the group are drained, no drain
-///   counts.
-/// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. It is 1 without such a line.
-/// * `pin SHARD NAME`: the shard is planned for this member. While the member is not in the group, or is drained, the pin does not count.
+/// * `drain NAME`: the member gets no shard, and takes none instead of another member. If all members of the group are drained,
+///   drains are ignored.
+/// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. The default is 1.
+/// * `pin SHARD NAME`: the plan gives the shard to this member. The pin is ignored while the member is drained or not in the
+///   group.
 ///
 /// A name is written as it is, or as [`path::segment`](fn@zookeeper_recipes::path::segment) writes it. All members read the same node, so
 /// they compute the same plan. The holder of a shard's lock is its owner, whatever the node says.
@@ -68,12 +69,12 @@ enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     Drain(String),
-    /// In hundredths.
+    /// The weight, in hundredths.
     Weight(u32, String),
     Pin(u32, String),
 }
 
-/// What a rule is about: there is one rule for each.
+/// The subject of a rule. Each subject has at most one rule.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Subject<'a> {
     Drain(&'a str),
@@ -82,11 +83,11 @@ enum Subject<'a> {
 }
 
 impl Rules {
-    /// Reads the text of a plan node. Without a rule, a text is as good as no node.
+    /// Parses the text of a plan node. A text without rules has the same effect as no node.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] with the line that cannot be used. Nothing of such a node counts.
+    /// [`Error::InvalidInput`] with the invalid line. Members ignore such a node.
     pub fn parse(data: &[u8]) -> Result<Self> {
         if data.len() > MOST_BYTES {
             return Err(invalid(format!("it has {} bytes; {MOST_BYTES} are the most", data.len())));
@@ -120,11 +121,11 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Checks whether they are for a group with this many shards.
+    /// Checks the rules for a group with this many shards.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if a pin is of a shard that does not exist. Members use nothing of such a node.
+    /// [`Error::InvalidInput`] if a pinned shard does not exist. Members ignore such a node.
     pub fn check(&self, count: u32) -> Result<()> {
         match self.pins().find(|(shard, _)| *shard >= count) {
             Some((shard, _)) => {
@@ -140,13 +141,13 @@ impl Rules {
         self.rules().next().is_none()
     }
 
-    /// Whether this member gets no shard.
+    /// Whether a rule drains this member.
     #[must_use]
     pub fn is_drained(&self, name: &str) -> bool {
         self.rules().any(|rule| matches!(rule, Rule::Drain(drained) if drained == name))
     }
 
-    /// The share of this member: 1 without a rule.
+    /// The weight of this member: 1 without a rule.
     #[must_use]
     pub fn weight(&self, name: &str) -> f64 {
         f64::from(self.hundredths(name)) / f64::from(UNIT)
@@ -158,7 +159,7 @@ impl Rules {
         self.pins().find_map(|(pinned, name)| (pinned == shard).then_some(name))
     }
 
-    /// All pins: a shard, and the member that it is pinned to.
+    /// All pins: each a shard, and the member to which it is pinned.
     pub fn pins(&self) -> impl Iterator<Item = (u32, &str)> {
         self.rules().filter_map(|rule| match rule {
             Rule::Pin(shard, name) => Some((*shard, name.as_str())),
@@ -166,32 +167,34 @@ impl Rules {
         })
     }
 
-    /// The names of all members that have a rule, in the order of the lines.
+    /// The name in each rule, in the order of the lines.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.rules().map(|rule| match rule {
             Rule::Drain(name) | Rule::Weight(_, name) | Rule::Pin(_, name) => name.as_str(),
         })
     }
 
-    /// Lets this member get no shard. Returns whether that is new.
+    /// Drains this member, so it gets no shard. Returns whether the rules have changed.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
+    /// [`Error::InvalidInput`] if the name cannot be written in a line, or the node would be too large. The rules then stay as
+    /// they are.
     pub fn drain(&mut self, name: &str) -> Result<bool> {
         self.set(Rule::Drain(named(name)?))
     }
 
-    /// Lets this member get shards again. Returns whether it was drained.
+    /// Removes the drain of this member. Returns whether there was one.
     pub fn undrain(&mut self, name: &str) -> bool {
         self.remove(&Subject::Drain(name))
     }
 
-    /// Pins a shard to a member. Returns whether that is new.
+    /// Pins a shard to a member. Returns whether the rules have changed.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
+    /// [`Error::InvalidInput`] if the name cannot be written in a line, or the node would be too large. The rules then stay as
+    /// they are.
     pub fn pin(&mut self, shard: u32, name: &str) -> Result<bool> {
         self.set(Rule::Pin(shard, named(name)?))
     }
@@ -201,12 +204,12 @@ impl Rules {
         self.remove(&Subject::Pin(shard))
     }
 
-    /// Sets the share of a member, in hundredths at the finest. Returns whether that is new. 1 removes the rule.
+    /// Sets the weight of a member, rounded to hundredths. Returns whether the rules have changed. 1 removes the rule.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a weight below 0.01 or above 100, for a name that cannot stand in a line, and if the node would be too
-    /// large. The rules then stay as they are.
+    /// [`Error::InvalidInput`] if the weight is below 0.01 or above 100, the name cannot be written in a line, or the node would
+    /// be too large. The rules then stay as they are.
     pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<bool> {
         let weight = hundredths(weight).map_err(invalid)?;
         if weight == UNIT {
@@ -231,7 +234,7 @@ impl Rules {
         })
     }
 
-    /// Puts a rule in the place of the one about the same, or at the end. If that is refused, the rules stay as they are.
+    /// Replaces the rule with the same subject, or appends this one. After an error the rules are unchanged.
     fn set(&mut self, rule: Rule) -> Result<bool> {
         let is_same = |line: &Line| matches!(line, Line::Rule(other) if other.subject() == rule.subject());
         let mut changed = self.clone();
@@ -324,7 +327,7 @@ fn hundredths(weight: f64) -> std::result::Result<u32, String> {
     }
 }
 
-/// A name that is read back from its line as it is.
+/// Returns the name if a line with it is parsed back unchanged.
 fn named(name: &str) -> Result<String> {
     let line = Rule::Drain(name.to_owned()).to_string();
     match line.trim().parse() {

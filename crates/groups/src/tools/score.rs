@@ -1,17 +1,17 @@
 //! Owns the score of a member for a shard: a fixed 64-bit hash, the same on every machine and with every version of Rust.
 //!
-//! It is FNV-1a (64 bits) of the bytes of the name in UTF-8, followed by the shard's number as eight bytes, the lowest first, and
-//! then the finalizer of SplitMix64. FNV-1a alone mixes the last bytes badly; the finalizer spreads them over all bits. Members of
-//! different versions must agree on it, so it never changes.
+//! The hash is FNV-1a (64 bits) of the name in UTF-8 and of the shard's number as eight bytes, the lowest first, followed by the
+//! finalizer of SplitMix64. FNV-1a alone mixes the last bytes badly; the finalizer spreads them over all bits. Members of
+//! different versions must agree on the score, so it never changes.
 //!
-//! Where members have different weights, a score becomes a [`cost`]: the logarithm of the score, divided by the weight. Of two
-//! members, one of twice the weight then has the lower cost for two of three shards. The logarithm is made of whole numbers, because that of
-//! the system's library differs between systems.
+//! Where members have different weights, a score becomes a [`cost`]: its negative logarithm, divided by the weight. Of two
+//! members, the one with twice the weight then has the lower cost for two of three shards. The logarithm is computed in integers,
+//! because floating-point logarithms differ between systems.
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// A name that was hashed, to be scored for many shards.
+/// A hashed name, to be scored for many shards.
 #[derive(Clone, Copy)]
 pub(crate) struct Hashed(u64);
 
@@ -20,22 +20,22 @@ impl Hashed {
         Self(fnv(FNV_OFFSET, name.as_bytes()))
     }
 
-    /// The score for this shard: the larger, the sooner the member gets it.
+    /// The score for this shard. The larger score wins.
     pub(crate) fn score(self, shard: u32) -> u64 {
         finalize(fnv(self.0, &u64::from(shard).to_le_bytes()))
     }
 }
 
-/// The cost of a shard with this score for a member of this weight: the smaller, the sooner the member gets it.
+/// The cost of a shard with this score for a member of this weight. The smaller cost wins.
 pub(crate) fn cost(score: u64, weight: u32) -> u64 {
     minus_log2(score) * 10_000 / u64::from(weight.max(1))
 }
 
-/// The binary logarithm of 2^64 / score, in units of 2^-32, rounded up. A larger score never has a larger one.
+/// The binary logarithm of 2^64 / score, in units of 2^-32, rounded up. It never grows with the score.
 fn minus_log2(score: u64) -> u64 {
     let score = score.max(1);
     let zeros = score.leading_zeros();
-    // From 2^63 to 2^64. Each square doubles the logarithm, whose next digit is whether that is 1 or more.
+    // `mantissa` / 2^63 is from 1 to 2. Squaring doubles its logarithm, whose next binary digit is 1 if the square is 2 or more.
     let (mut mantissa, mut digits) = (score << zeros, 0);
     for _ in 0..32 {
         let square = u128::from(mantissa) * u128::from(mantissa);
@@ -92,7 +92,7 @@ mod tests {
 
     const COSTS: [u64; 5] = [19_996_883_000, 1_666_633_670_700, 342_510_127_800, 12_241_845_593, 1];
 
-    /// Members of an older version compute the same.
+    /// Members of an older version compute the same scores.
     #[test]
     fn scores_stay_what_they_are() {
         let scores = [("orders-0", 0), ("orders-0", 1), ("orders-1", 0), ("", 4_095)];
