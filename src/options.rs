@@ -190,8 +190,8 @@ impl Options {
     ///
     /// The limit counts from the grant, even if its future is not polled. Set it for locks that are held for one piece
     /// of work: `Mutex`, `ReentrantMutex`, `RwLock`, `MultiLock`, a permit of a `Semaphore`, a `Job`. Do not set it for
-    /// a session that has other locks: it would also end the terms of an `Election` and the shards of
-    /// `zookeeper-groups`, and a permit of a `SemaphoreShare` that a task was lent a moment ago. `Slots` ignore it.
+    /// a session that has other locks: it would also end the terms of an `Election`, the shards and the numbers of
+    /// `zookeeper-groups`, and a permit of a `SemaphoreShare` that a task was lent a moment ago.
     ///
     /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
     /// its session expires. A duration too long for a clock is no limit.
