@@ -188,12 +188,15 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
-    /// [`Error::InvalidInput`] if the name cannot be that of a node. At the start also [`Error::SessionFull`] if the session has
-    /// no room for the member, and [`Error::Client`] if the servers refuse a request. [`Error::NoAuth`] if the ACLs forbid the
-    /// member to join. [`Error::Unavailable`] if no server answers when the member leaves the group at the end. [`Error::Closed`]
-    /// after a close or a drain of the session, and [`Error::SessionEnded`] if the session is over for another reason. Both are
-    /// returned once the futures of all shards have ended, so a drain lets them finish.
+    /// [`Error::NameTaken`](zookeeper_recipes::Error::NameTaken) if another process had the name for longer than the
+    /// [limit](ShardsBuilder::name_limit). [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if the name cannot be that of a
+    /// node. At the start also [`Error::SessionFull`](zookeeper_recipes::Error::SessionFull) if the session has no room for the member, and
+    /// [`Error::Client`](zookeeper_recipes::Error::Client) if the servers refuse a request.
+    /// [`Error::NoAuth`](zookeeper_recipes::Error::NoAuth) if the ACLs forbid the member to join.
+    /// [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answers when the member leaves the group at the end.
+    /// [`Error::Closed`](zookeeper_recipes::Error::Closed) after a close or a drain of the session, and
+    /// [`Error::SessionEnded`](zookeeper_recipes::Error::SessionEnded) if the session is over for another reason. Both are returned once
+    /// the futures of all shards have ended, so a drain lets them finish.
     ///
     /// # Panics
     ///
@@ -284,7 +287,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a shard that does not exist. Otherwise as
+    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) for a shard that does not exist. Otherwise as
     /// [`Mutex::contenders`](zookeeper_recipes::Mutex::contenders).
     pub async fn owner(&self, shard: u32) -> Result<Option<Contender>> {
         if shard >= self.inner.count {

@@ -124,8 +124,8 @@ impl ShardsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if the path cannot be a lock path, the count is zero or larger than 8,192, the name is missing,
-    /// the data is too long, or `moves_at_once` or `patience` is zero.
+    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if the path cannot be a lock path, the count is zero or larger than
+    /// 8,192, the name is missing, the data is too long, or `moves_at_once` or `patience` is zero.
     pub fn build(self, session: &Session) -> Result<Shards> {
         let Self { path, count, name, data, settings } = self;
         let members = Members::new(session, &format!("{path}/members"))?.with_grace(settings.grace);

@@ -181,7 +181,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
     let found: BTreeSet<_> = scrape.types.keys().map(String::as_str).collect();
     let of_service: BTreeSet<_> = documented().into_iter().filter(|name| ![JOBS, PAUSES].contains(name)).collect();
     assert_eq!(found, of_service, "the metrics of the scrape");
-    let requests = words_between("`request` is ", "for those of");
+    let requests = words_between("`request` is ", "for requests by");
     let counted = scrape.series.keys().filter_map(|series| {
         series.strip_prefix("zookeeper_session_requests_total{request=\"")?.strip_suffix("\"}").map(str::to_owned)
     });
