@@ -23,7 +23,7 @@ const MAX_SLOT_BYTES: usize = 1024;
 /// The longest pause. The end of a longer one may be past what a `SystemTime` can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// If a later slot was recorded longer ago than this, the fire is not just late.
+/// A fire that finds a later slot on record for longer than this is not merely late, and is worth a warning.
 const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 
 /// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a

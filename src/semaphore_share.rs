@@ -191,7 +191,7 @@ enum Message {
     Returned(Lent),
 }
 
-/// A permit of the share, and the end of its turn.
+/// A permit of the share, and when the share's turn with it ends.
 #[derive(Debug)]
 struct Lent {
     permit: SemaphorePermit,

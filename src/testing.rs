@@ -18,9 +18,8 @@ use crate::session::{Servers, Session};
 /// simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own. A test can
 /// cause the faults of real servers, which take as long here: a disconnected session expires after its timeout, 6 s by
 /// default. Only [`expire`](Self::expire) does not wait. tokio's `start_paused` does not help: `zookeeper-client` has
-/// its own clocks, timers and sockets beside tokio's, and while it waits for a socket, a paused clock jumps to the next
-/// timer. A test in virtual time needs a client whose clocks and sockets are replaced, as `verify/virtual` in the
-/// repository does for the suite of this crate.
+/// its own clocks and sockets, so while a test waits for the servers, the paused clock jumps to the next timer. A test in
+/// virtual time has to replace these clocks and sockets, as `verify/virtual` in the repository does.
 ///
 /// Clones are handles of one session. The servers run until the last `LocalSession` that uses them is dropped.
 ///

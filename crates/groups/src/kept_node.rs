@@ -411,8 +411,8 @@ async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>)
             Err(error) if is_over(&error) => return error,
             Err(error) => {
                 tracing::warn!(path = node.path, %error, "cannot keep a node");
+                // Its last look was refused, so the next one is due after a pause.
                 standing.send_replace(Standing::Failed(error));
-                looks.look_by(Instant::now() + PAUSE);
             }
         }
     }

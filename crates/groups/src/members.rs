@@ -822,9 +822,7 @@ impl Group {
         let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
         for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
             let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
-            let read = self
-                .session
-                .request(Some(Duration::MAX), |client| read_all(client, paths.iter().map(String::as_str)));
+            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
             let answers = read.await?.map_err(|error| refused("read", &self.path, error))?;
             for (name, answer) in burst.iter().zip(answers) {
                 match answer {

@@ -4,12 +4,12 @@ use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadRes
 use zookeeper_recipes::{Error, Result, path};
 
 /// Reads the data and the stats of several nodes in one request.
-pub(crate) async fn read_all<'a>(
+pub(crate) async fn read_all(
     client: Client,
-    paths: impl IntoIterator<Item = &'a str>,
+    paths: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> Result<Vec<MultiReadResult>, ZkError> {
     let mut reader = client.new_multi_reader();
-    paths.into_iter().try_for_each(|path| reader.add_get_data(path))?;
+    paths.into_iter().try_for_each(|path| reader.add_get_data(path.as_ref()))?;
     reader.commit().await
 }
 

@@ -357,17 +357,18 @@ impl Slots {
 
     /// Locks a number. If contenders are ahead by now, returns how many.
     async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
-        let waiting = match self.mutex(number)?.enqueue().await {
-            Err(Error::Lost(_)) => return Ok(Err(0)),
-            waiting => waiting?,
+        let mutex = self.mutex(number)?;
+        let claimed = async {
+            let waiting = mutex.enqueue().await?;
+            let ahead = waiting.position();
+            if ahead > 0 {
+                return Ok(Err(ahead));
+            }
+            Ok(waiting.now_or_never().transpose()?.map(|guard| Slot { guard, number }).ok_or(0))
         };
-        let ahead = waiting.position();
-        if ahead > 0 {
-            return Ok(Err(ahead));
-        }
-        match waiting.now_or_never().transpose() {
+        match claimed.await {
             Err(Error::Lost(_)) => Ok(Err(0)),
-            guard => Ok(guard?.map(|guard| Slot { guard, number }).ok_or(0)),
+            claimed => claimed,
         }
     }
 
@@ -389,10 +390,7 @@ impl Slots {
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
         let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
-        let read = self
-            .session
-            .request(Some(Duration::MAX), |client| read_all(client, paths.iter().map(String::as_str)))
-            .await?;
+        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
         let answers = read.map_err(|error| refused("read", &self.path, error))?;
         let occupied = |(path, answer): (&String, _)| match answer {
             MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),

@@ -319,7 +319,7 @@ impl<T: Trust> Machine<T> {
 
     /// Ends an acquisition, and wakes its caller.
     pub fn finish(&mut self, now: Moment, op: Op, end: End) {
-        if matches!(end, End::Evicted | End::Lost(Loss::Deleted)) {
+        if end == End::Lost(Loss::Deleted) {
             self.note_deletion(op);
         }
         self.leave(now, op, false);
