@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::driver::entry::Watching;
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
-use crate::machine::{Acquisition, GrantedBy, Position, SESSION, Watch, WatchState};
+use crate::machine::{Acquisition, Position, SESSION, Watch, WatchState};
 use crate::testing::LocalSession;
 use crate::{Error, HoldState, Loss, Mutex, RwLock, Session};
 
@@ -57,7 +57,7 @@ async fn panic_under_the_lock_ends_the_session() {
 }
 
 /// Keeps the events of the journal.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Journal(Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Subscriber for Journal {
@@ -160,19 +160,19 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
 
 /// As if the connection had been lost and made again before the answer is read.
 #[tokio::test]
-async fn count_over_an_earlier_connection_grants_nothing() {
-    let server = Server::start().expect("a port");
-    server.make_path("/locks/report");
-    let session = Session::connect(&server.address()).await.expect("a session");
+async fn grant_over_an_earlier_connection_is_confirmed() {
+    let journal = Journal::default();
+    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
+    let _subscribed = tracing::subscriber::set_default(journal.clone());
+    let session = Session::local().await.expect("a session");
     let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
-    for (reconnects, by) in [(0, GrantedBy::Listed), (0, GrantedBy::Counted), (1, GrantedBy::Listed)] {
+    for reconnects in [0, 0, 1] {
         let mut call = mutex.lock().boxed();
         assert!((&mut call).now_or_never().is_none(), "the create is sent");
         session.core().lock().epoch += reconnects;
-        let guard = timeout(SOON, call).await.expect("in time").expect("held");
-        let granted = session.core().lock().machine.ops().next().map(|(_, acquisition)| acquisition.granted_by.0);
-        assert_eq!(granted, Some(by), "after {reconnects} reconnects");
-        guard.release().await.expect("released");
+        timeout(SOON, call).await.expect("in time").expect("held").release().await.expect("released");
+        let is_confirmed = locked(&journal.0).iter().any(|event| event.contains("ask: Confirm"));
+        assert_eq!(is_confirmed, reconnects > 0, "{journal:?}");
     }
 }
 
