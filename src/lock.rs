@@ -75,11 +75,17 @@ impl Lock {
         removes.retain(|_| options.path_removal());
         let in_turn = permits.as_ref().map(|(turns, limit)| {
             let turn = vec![(turns.path.clone(), turns.kind)];
-            let turn = Draft { options: options.clone(), queues: turn, permits: None, removes: Vec::new() };
+            let turn = Draft { options: options.clone(), queues: turn, ..Draft::default() };
             Permits { limit: *limit, turn: Arc::new(turn) }
         });
         let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
-        let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
+        let draft = Draft {
+            options: options.clone(),
+            queues: nodes.collect(),
+            permits: in_turn,
+            removes,
+            ..Draft::default()
+        };
         let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
         let lock = Self { session, path, options, queues: queues.into(), draft, permits };

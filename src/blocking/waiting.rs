@@ -77,7 +77,7 @@ impl<G> Waiting<G> {
         ended.map(|guard| Some(Guard::new(guard, &self.runtime)))
     }
 
-    /// Returns how many contenders ahead must leave first, as of the last wake-up; 0 when it is our turn. See
+    /// Returns how many contenders ahead must leave first, as of the last wait; 0 when it is our turn. See
     /// [`position`](crate::Waiting::position) of the async waiter.
     #[must_use]
     pub fn position(&self) -> usize {

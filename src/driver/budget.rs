@@ -50,6 +50,8 @@ impl Drop for Reservation {
 /// The reserved bytes of a session. Reservations are made under the session's lock, and may be dropped without it.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
+    /// The length of the chroot in bytes. The servers count the chroot with every path.
+    pub(super) root_bytes: usize,
     nodes: Taken,
     watches: Taken,
     own: Taken,

@@ -91,7 +91,7 @@ impl Future for Acquire {
         let op = match this.op {
             Some(op) => op,
             None => {
-                let op = core.begin(&mut state, &this.draft, this.progress.clone()).map_err(Failed::refused)?;
+                let op = core.begin(&mut state, &this.draft).map_err(Failed::refused)?;
                 this.op = Some(op);
                 this.begin(&mut state, op);
                 op
@@ -118,6 +118,11 @@ impl Future for Acquire {
             }
             _ => {
                 state.await_op(op, waker);
+                drop(state);
+                // This wakes those that wait for it, so it happens without the lock.
+                if let Some(progress) = this.progress.as_ref().filter(|_| this.ahead > 0) {
+                    progress.ahead(this.ahead);
+                }
                 Poll::Pending
             }
         }

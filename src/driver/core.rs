@@ -22,9 +22,8 @@ use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
 use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
-use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::state::{State, ended, nonce};
+use crate::driver::state::{RUNTIME_GONE, State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of, named_nonce};
@@ -115,7 +114,6 @@ impl Core {
             is_poisoned = true;
             poisoned.into_inner()
         });
-        state.is_journaled = self.reports.is_journaled();
         if is_poisoned {
             state.fail();
         }
@@ -138,20 +136,16 @@ impl Core {
 
     /// Gives an acquisition its number and its entry. Fails if the session has no room for its nodes. The caller must handle
     /// `Event::Acquire` before any connection change: the end of a session drops entries that the machine does not know.
-    pub(super) fn begin(
-        self: &Arc<Self>,
-        state: &mut State,
-        draft: &Arc<Draft>,
-        progress: Option<Arc<Progress>>,
-    ) -> Result<Op, Error> {
-        let _node_reservation = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
+    pub(super) fn begin(self: &Arc<Self>, state: &mut State, draft: &Arc<Draft>) -> Result<Op, Error> {
+        let _node_reservation =
+            Some(state.budget.nodes(draft.node_bytes(state.budget.root_bytes), &self.reports)?);
         // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
         }
         let op = state.next;
         state.next = caller_of(state.next.wrapping_add(1));
-        let entry = Entry { progress, _node_reservation, ..Entry::new(&self.ready, op, Arc::clone(draft)) };
+        let entry = Entry { _node_reservation, ..Entry::new(&self.ready, op, Arc::clone(draft)) };
         state.entries.insert(op, entry);
         Ok(op)
     }
@@ -236,7 +230,7 @@ impl Core {
         let timeout = micros(client.session_timeout());
         state.is_refused = false;
         // Without a chroot the path is `/`, which adds no bytes to a node's path.
-        state.root_bytes = client.path().trim_end_matches('/').len();
+        state.budget.root_bytes = client.path().trim_end_matches('/').len();
         let at = now();
         let (first, changes) = StateChanges::new(client.state_watcher());
         // A client that is not connected may have sent its request to reconnect at any time, so only time 0 is certain.
@@ -256,7 +250,7 @@ impl Core {
             if actions.is_empty() {
                 break;
             }
-            if state.is_journaled {
+            if state.reports.is_journaled() {
                 let (core, actions) = (state.address(), format!("{actions:?}"));
                 state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
             }
@@ -265,7 +259,7 @@ impl Core {
                     Action::Send(ask) => self.send(state, ask),
                     Action::Unwatch(watch) => state.unwatch(&watch),
                     Action::Wake(op) => state.wake_all(op),
-                    Action::Placed(op) => state.placed(op),
+                    Action::Placed(op) => state.wake(op),
                     Action::Forget => state.forget_paths(),
                     Action::Replace => {
                         // The requests in flight belong to a session that is not ours.
@@ -279,7 +273,7 @@ impl Core {
             }
         }
         state.deferred.wakes_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
-        state.count_cleanup(state.machine.deleting());
+        state.reports.in_cleanup(state.machine.deleting());
     }
 
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
@@ -354,14 +348,21 @@ impl Core {
         paths: impl Iterator<Item = usize>,
     ) -> Result<Option<Reservation>, Error> {
         let (state, mut room) = (self.lock(), None);
-        let bytes = paths.map(|bytes| state.root_bytes + bytes).sum();
+        let bytes = paths.map(|bytes| state.budget.root_bytes + bytes).sum();
         state.budget.watch(&mut room, bytes, &self.reports)?;
         Ok(room)
     }
 
-    /// Notes that the client's runtime is gone, and wakes the session's task.
-    pub(crate) fn found_runtime_gone(&self) {
-        let mut state = self.lock();
-        (state.runtime_is_gone, state.deferred.wakes_driver) = (true, true);
+    /// Ends the session at once, because its answers will not be read any more.
+    pub(super) fn end(self: &Arc<Self>, state: &mut State, reason: &str) {
+        state.error.get_or_insert_with(|| ended(reason));
+        self.expire(state);
+        self.handle(state, Event::Close);
+        self.handle(state, Event::Timer(Timer::CloseBy));
+    }
+
+    /// Ends the session, because the runtime of its client is gone.
+    pub(crate) fn found_runtime_gone(self: &Arc<Self>) {
+        self.end(&mut self.lock(), RUNTIME_GONE);
     }
 }

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
 use crate::driver::entry::{Entry, HoldListener, Ready};
-use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::machine::{HoldState, Loss, Op};
 
@@ -18,7 +17,6 @@ pub(super) struct Deferred {
     pub(super) wakers: Vec<Waker>,
     /// The acquisitions for which the task has to look for an answer or an event.
     pub(super) unread: Vec<Op>,
-    pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
     /// Entries to drop, which may run the user's code, for example that of a waker.
@@ -32,22 +30,11 @@ pub(super) struct Deferred {
 impl Deferred {
     /// Does the deferred work. The lock must have been released.
     pub(super) fn run(self, session: u64, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
-        let Self {
-            wakers,
-            unread,
-            placed,
-            changed,
-            seen,
-            dropped,
-            listeners,
-            callers,
-            wakes_driver,
-            notifies_changes,
-        } = self;
+        let Self { wakers, unread, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes } =
+            self;
         if !unread.is_empty() {
             ready.extend(unread);
         }
-        placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {

@@ -1,6 +1,7 @@
 //! Owns [`Draft`]: the options, paths and kinds of an acquisition's new nodes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::driver::names;
 use crate::machine::{Kind, Op, is_turn};
@@ -16,6 +17,8 @@ pub(crate) struct Draft {
     pub(crate) permits: Option<Permits>,
     /// The paths to delete after the nodes, if they are empty.
     pub(crate) removes: Vec<LockPath>,
+    /// The watch on an own node was refused, which was logged.
+    pub(crate) is_unwatched: AtomicBool,
 }
 
 /// The permits of a semaphore.

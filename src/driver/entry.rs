@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
-use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
@@ -103,7 +102,6 @@ pub(super) struct Entry {
     pub(super) waker: Waker,
     /// The waker of its caller, while the caller waits.
     pub(super) caller: Option<Waker>,
-    pub(super) progress: Option<Arc<Progress>>,
     pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// The error with which it was refused.
     pub(super) refusal: Option<Error>,
@@ -115,8 +113,6 @@ pub(super) struct Entry {
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
     /// Its nodes whose data are a revocation request, kept until there is a hold to report to.
     pub(super) asked_back: Vec<Name>,
-    /// The watch on its own node was refused, and a warning was logged.
-    pub(super) is_unwatched: bool,
 }
 
 /// Puts an acquisition on the task's list when an answer or an event has come for it.
@@ -143,14 +139,12 @@ impl Entry {
             draft,
             waker: Arc::new(Unread { op, ready: Arc::clone(ready) }).into(),
             caller: None,
-            progress: None,
             listener: None,
             refusal: None,
             _node_reservation: None,
             watch_reservation: None,
             throttled: HashMap::new(),
             asked_back: Vec::new(),
-            is_unwatched: false,
         }
     }
 

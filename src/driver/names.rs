@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{Kind, Ledger, Listing, Machine, Name, Path};
 use crate::queue::order::{self, is_before_zero};
@@ -129,6 +130,8 @@ struct Known {
     text: Arc<str>,
     /// The last listing, which has the names of other clients' nodes.
     listed: Texts,
+    /// Why the last listing was refused.
+    refusal: Option<Error>,
     czxids: Czxids,
 }
 
@@ -144,7 +147,8 @@ impl Paths {
         }
         let (number, text) = (self.next, Arc::<str>::from(text));
         self.next = self.next.wrapping_add(1);
-        let known = Known { text: Arc::clone(&text), listed: Texts::default(), czxids: Czxids::default() };
+        let known =
+            Known { text: Arc::clone(&text), listed: Texts::default(), refusal: None, czxids: Czxids::default() };
         self.known.insert(number, known);
         self.numbers.insert(text, number);
         number
@@ -162,6 +166,18 @@ impl Paths {
         if let Some(known) = self.known.get_mut(&path) {
             known.listed = texts;
         }
+    }
+
+    /// Notes why a listing was refused, or that it was not.
+    pub(super) fn listing_refused(&mut self, path: Path, refusal: Option<Error>) {
+        if let Some(known) = self.known.get_mut(&path) {
+            known.refusal = refusal;
+        }
+    }
+
+    /// Returns why the last listing was refused.
+    pub(super) fn refusal(&self, path: Path) -> Option<Error> {
+        self.known.get(&path)?.refusal.clone()
     }
 
     /// Returns the path of a node, or `None` if the last listing does not show it.

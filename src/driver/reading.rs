@@ -5,8 +5,10 @@
 //!    listing is mostly read after the creates before it, and need not be repeated for them.
 //! 2. A listing is decoded without the lock.
 
+use std::collections::VecDeque;
 use std::error::Error as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
@@ -14,7 +16,7 @@ use futures_util::FutureExt;
 use crate::driver::core::{Core, StateGuard};
 use crate::driver::entry::{Entry, Flight, Next};
 use crate::driver::names;
-use crate::driver::state::State;
+use crate::driver::state::{RUNTIME_GONE, State};
 use crate::driver::wire::Answered;
 use crate::locked::locked;
 use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
@@ -23,12 +25,15 @@ use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
 const MOST_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Reads the answers and events that have come. What comes meanwhile wakes the task again, so that timers are fired in
+    /// Reads the answers and events that have come. `unread`: a buffer to reuse, which is empty before and after. What comes meanwhile wakes the task again, so that timers are fired in
     /// between.
-    pub(super) fn read<'a>(self: &'a Arc<Self>, mut state: StateGuard<'a>) -> StateGuard<'a> {
-        // A buffer that is kept, because this runs for each answer.
-        let (mut unread, mut read) = (std::mem::take(&mut state.unread), 0);
-        self.ready.drain_to(&mut unread);
+    pub(super) fn read<'a>(
+        self: &'a Arc<Self>,
+        mut state: StateGuard<'a>,
+        unread: &mut VecDeque<Op>,
+    ) -> StateGuard<'a> {
+        let mut read = 0;
+        self.ready.drain_to(unread);
         loop {
             read += 1;
             if read % MOST_AT_ONCE == 0 {
@@ -37,7 +42,6 @@ impl Core {
             }
             unread.extend(state.deferred.unread.drain(..));
             let Some(op) = unread.pop_front() else {
-                state.unread = unread;
                 return state;
             };
             match state.entries.get_mut(&op).and_then(Entry::next) {
@@ -89,10 +93,8 @@ impl Core {
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
         let Flight { ask, sent, epoch, generation, reservation, .. } = flight;
         self.connection(state);
-        state.runtime_is_gone |= answered.runtime_is_gone;
-        state.deferred.wakes_driver |= state.runtime_is_gone;
-        if let Ask::List { path, .. } = &ask {
-            state.refused.remove(path);
+        if answered.runtime_is_gone {
+            self.end(state, RUNTIME_GONE);
         }
         if generation != state.generation {
             return;
@@ -106,36 +108,12 @@ impl Core {
                 let is_for_turn = ask.acquisition().is_some_and(is_turn);
                 entry.asked_back.retain(|name| !is_for_turn && is_turn(name.guid_op()));
             }
-            match (answered.refusal.take(), &ask) {
-                (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
-                (Some(refusal), Ask::Delete { nodes, .. }) => {
-                    if let ([node], Outcome::Refused) = (&**nodes, &answered.outcome)
-                        && !state.machine.is_refused(*node)
-                    {
-                        let (node, error) = (names::own(&state.paths.text(node.0), node.1), refusal.clone());
-                        state.reports.push(move || {
-                            let error = error.source().map(ToString::to_string).unwrap_or_default();
-                            tracing::warn!(
-                                node,
-                                error,
-                                "cannot delete a lock node; trying again until its session ends"
-                            );
-                        });
-                    }
-                    entry.refusal = Some(refusal);
-                }
-                (Some(refusal), _) => entry.refusal = Some(refusal),
-                (None, Ask::WatchOwn { path, name, .. })
-                    if answered.outcome == Outcome::Refused && answered.data.is_none() && !entry.is_unwatched =>
-                {
-                    entry.is_unwatched = true;
-                    let node = names::own(&state.paths.text(*path), *name);
-                    state.reports.push(move || {
-                        tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
-                    });
-                }
-                (None, _) => {}
-            }
+        }
+        state.warn_of(op, &ask, &answered);
+        match (&ask, answered.refusal.take(), state.entries.get_mut(&op)) {
+            (Ask::List { path, .. }, refusal, _) => state.paths.listing_refused(*path, refusal),
+            (_, Some(refusal), Some(entry)) => entry.refusal = Some(refusal),
+            _ => {}
         }
         if let (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) = (&ask, &answered.outcome) {
             for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_near_wrap()) {
@@ -159,5 +137,38 @@ impl Core {
         }
         let is_stale = epoch != state.epoch;
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
+    }
+}
+
+impl State {
+    /// Logs what an operator has to mend: an ACL by which a node cannot be deleted, or not be watched.
+    fn warn_of(&self, op: Op, ask: &Ask, answered: &Answered) {
+        match (ask, &answered.refusal) {
+            (Ask::Delete { nodes, .. }, Some(refusal)) if answered.outcome == Outcome::Refused => {
+                let [(path, name)] = nodes[..] else { return };
+                if !self.machine.is_refused((path, name)) {
+                    let (node, error) = (names::own(&self.paths.text(path), name), refusal.clone());
+                    self.reports.push(move || {
+                        let error = error.source().map(ToString::to_string).unwrap_or_default();
+                        tracing::warn!(
+                            node,
+                            error,
+                            "cannot delete a lock node; trying again until its session ends"
+                        );
+                    });
+                }
+            }
+            (Ask::WatchOwn { path, name, .. }, None) => {
+                let is_refused = answered.outcome == Outcome::Refused && answered.data.is_none();
+                let draft = self.entries.get(&op).map(|entry| &entry.draft).filter(|_| is_refused);
+                if draft.is_some_and(|draft| !draft.is_unwatched.swap(true, Ordering::Relaxed)) {
+                    let node = names::own(&self.paths.text(*path), *name);
+                    self.reports.push(move || {
+                        tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
+                    });
+                }
+            }
+            _ => {}
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Reports {
     ended: Notify,
     /// A subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
     is_journaled: AtomicBool,
+    /// How many nodes the metrics count as being cleaned up.
+    in_cleanup: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -107,8 +109,11 @@ impl Reports {
         self.count(|counts| counts.connected += sessions);
     }
 
-    pub(super) fn in_cleanup(&self, nodes: i64) {
-        self.count(|counts| counts.in_cleanup += nodes);
+    pub(super) fn in_cleanup(&self, nodes: usize) {
+        let before = self.in_cleanup.swap(nodes, Ordering::Relaxed);
+        if before != nodes {
+            self.count(|counts| counts.in_cleanup += nodes.cast_signed() as i64 - before.cast_signed() as i64);
+        }
     }
 
     pub(super) fn trusted_for(&self, left: Duration) {

@@ -1,6 +1,6 @@
 //! Owns [`State`], which the lock of a session guards: the machine, its client and requests in flight.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -48,8 +48,6 @@ pub(crate) struct State {
     pub(crate) client: Option<Arc<Client>>,
     pub(super) paths: Paths,
     pub(super) budget: Budget,
-    /// The length of the chroot in bytes. The servers count the chroot with every path.
-    pub(super) root_bytes: usize,
     /// Counts connections. The answer to a request of an earlier connection is stale.
     pub(super) epoch: u64,
     /// Counts ZooKeeper sessions. The answer to a request of an earlier session is ignored.
@@ -61,8 +59,6 @@ pub(crate) struct State {
     pub(super) last_seen_up: Moment,
     pub(super) entries: HashMap<Op, Entry>,
     pub(super) next: Op,
-    /// The acquisitions that the task is reading. Empty otherwise.
-    pub(super) unread: VecDeque<Op>,
     /// When the session's task next wakes by itself to fire timers.
     pub(super) wakes_at: Moment,
     /// The error that calls return once no further ZooKeeper session will be made.
@@ -73,13 +69,6 @@ pub(crate) struct State {
     pub(crate) is_clean: bool,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
-    pub(super) runtime_is_gone: bool,
-    /// Why the last listing of a path was refused.
-    pub(super) refused: HashMap<Path, Error>,
-    /// How many nodes the metrics count as being cleaned up.
-    pub(super) in_cleanup: usize,
-    /// A subscriber wants the journal.
-    pub(super) is_journaled: bool,
     pub(super) reports: Arc<Reports>,
     pub(super) deferred: Deferred,
 }
@@ -87,7 +76,7 @@ pub(crate) struct State {
 impl State {
     /// Writes an event to the journal. Does nothing while no subscriber wants the journal.
     pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {
-        if self.is_journaled {
+        if self.reports.is_journaled() {
             let (core, at, event) = (self.address(), at().0, format!("{what:?}"));
             self.reports.push(move || tracing::trace!(target: JOURNAL, core, at, %event));
         }
@@ -102,9 +91,7 @@ impl State {
 
     /// Forgets unused paths.
     pub(super) fn forget_paths(&mut self) {
-        let Self { paths, machine, refused, .. } = self;
-        paths.retain(machine);
-        refused.retain(|path, _| machine.knows(*path));
+        self.paths.retain(&self.machine);
     }
 
     /// Returns the name of this session in the journal: the address of its state.
@@ -117,14 +104,6 @@ impl State {
         self.reports.connected(i64::from(is_up) - i64::from(was_up));
     }
 
-    pub(super) fn count_cleanup(&mut self, nodes: usize) {
-        let before = std::mem::replace(&mut self.in_cleanup, nodes);
-        if before != nodes {
-            self.reports
-                .in_cleanup(i64::try_from(nodes).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX));
-        }
-    }
-
     /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new one the session is
     /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
     /// nodes go with it.
@@ -133,7 +112,7 @@ impl State {
         self.error.get_or_insert_with(|| ended(POISONED));
         self.machine.fail(Ledger::new(0, None, Moment(0)));
         self.count_connected(was_up);
-        self.count_cleanup(0);
+        self.reports.in_cleanup(0);
         self.generation += 1;
         let own = self.entries.remove(&SESSION);
         for mut entry in std::mem::take(&mut self.entries).into_values().chain(own) {
@@ -177,7 +156,7 @@ impl State {
         let all = [op, turn_of(op)].into_iter().filter_map(|op| self.machine.op(op));
         let mut queues = all.flat_map(|acquisition| &acquisition.queues);
         // Several acquisitions share a listing, so its error is kept by path and not in the entry of one of them.
-        own.or_else(|| queues.find_map(|queue| self.refused.get(&queue.path).cloned()))
+        own.or_else(|| queues.find_map(|queue| self.paths.refusal(queue.path)))
     }
 
     /// Returns the paths of an acquisition's nodes.
@@ -208,7 +187,7 @@ impl State {
     }
 
     pub(crate) fn has_chroot(&self) -> bool {
-        self.root_bytes > 0
+        self.budget.root_bytes > 0
     }
 
     /// Notes that the servers refuse the credentials for a new session.
@@ -229,7 +208,7 @@ impl State {
         self.connection = None;
         self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
         self.machine.stop();
-        self.count_cleanup(0);
+        self.reports.in_cleanup(0);
         self.deferred.notifies_changes = true;
     }
 
@@ -268,14 +247,6 @@ impl State {
         }
     }
 
-    pub(super) fn placed(&mut self, op: Op) {
-        // Its span notes how many are ahead.
-        self.wake(op);
-        if let Some(progress) = self.entries.get(&op).and_then(|entry| entry.progress.clone()) {
-            self.deferred.placed.push((progress, self.machine.ahead(op)));
-        }
-    }
-
     pub(super) fn listener(&self, op: Op) -> Option<Arc<dyn HoldListener>> {
         self.entries.get(&op)?.listener.as_ref()?.upgrade()
     }
@@ -308,19 +279,21 @@ impl State {
         let text = |path| self.paths.text(path);
         match *ask {
             Ask::Watch { path, name, .. } => {
-                let bytes = self.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
+                let bytes = self.budget.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
                 // One reservation serves for every predecessor. Other clients' names may be longer; they are not watched.
-                let most = entry.draft.longest_node(self.root_bytes);
+                let most = entry.draft.longest_node(self.budget.root_bytes);
                 if bytes <= most && self.budget.waiter(&mut entry.watch_reservation, most, &self.reports) {
                     Ok(None)
                 } else {
                     Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { path, .. } => Ok(self.budget.own(self.root_bytes + names::longest_child(&text(path)))),
+            Ask::WatchOwn { path, .. } => {
+                Ok(self.budget.own(self.budget.root_bytes + names::longest_child(&text(path))))
+            }
             Ask::List { path, watches: true, .. } => {
-                Ok(Some(self.budget.path_watch(self.root_bytes + text(path).len())))
+                Ok(Some(self.budget.path_watch(self.budget.root_bytes + text(path).len())))
             }
             _ => Ok(None),
         }

@@ -1,6 +1,7 @@
 //! The one task of a session. It reads the answers and events, fires the timers, follows the connection, renews the ZooKeeper
 //! session, and ends it.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use zookeeper_client::{SessionInfo, SessionState as ClientState};
 use crate::clock::now;
 use crate::driver::core::Core;
 use crate::driver::reports::is_traced;
-use crate::driver::state::{Closing, RUNTIME_GONE, State, ended};
+use crate::driver::state::{Closing, RUNTIME_GONE, State};
 use crate::error::Error;
-use crate::machine::{Event, Life, Moment, Timer};
+use crate::machine::{Event, Life, Moment};
 use crate::session::servers::Servers;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
@@ -41,19 +42,20 @@ impl Task {
         let core = Arc::clone(&self.core);
         let mut beats = Beats::default();
         let mut old = None;
+        let mut unread = VecDeque::new();
         let (mut timer, mut set) = (pin!(sleep(Duration::ZERO)), Moment::default());
         loop {
             if is_traced() {
                 core.report(|| tracing::trace!("session's task is woken"));
             }
-            let (life, runtime_is_gone, is_replaced, has_slept, wakes_at) = {
+            let (life, is_replaced, has_slept, wakes_at) = {
                 let mut state = core.lock_current();
                 let has_slept = beats.beat(&core, &mut state);
-                let mut state = core.read(state);
+                let mut state = core.read(state, &mut unread);
                 core.fire_timers(&mut state);
                 // The task goes on below, whatever has changed.
                 state.deferred.wakes_driver = false;
-                (state.machine.life(), state.runtime_is_gone, state.is_replaced(), has_slept, state.wakes_at)
+                (state.machine.life(), state.is_replaced(), has_slept, state.wakes_at)
             };
             if has_slept {
                 // Timers are late after a sleep, so all that wait by a timer look again now.
@@ -73,7 +75,6 @@ impl Task {
                     state.error.get_or_insert(Error::Closed);
                     return state.close(closing);
                 }
-                _ if runtime_is_gone => return,
                 Life::Renewing => {
                     renew(&core, &self.servers, &mut old).await;
                     continue;
@@ -101,11 +102,8 @@ impl Drop for Task {
         }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
-        state.error.get_or_insert_with(|| ended(RUNTIME_GONE));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Released };
-        self.core.expire(&mut state);
-        self.core.handle(&mut state, Event::Close);
-        self.core.handle(&mut state, Event::Timer(Timer::CloseBy));
+        self.core.end(&mut state, RUNTIME_GONE);
         // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
         // client without its runtime is dead, but `Session::client` may still return it.
         let dropped = if is_panicking { state.client.take() } else { None };
@@ -163,7 +161,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
         }
         tokio::select! {
             renewed = &mut renewal => break renewed,
-            () = core.ready.driver.notified() => drop(core.read(core.lock_current())),
+            () = core.ready.driver.notified() => drop(core.read(core.lock_current(), &mut VecDeque::new())),
         }
     };
     let Some((client, created)) = renewed else { return };

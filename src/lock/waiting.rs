@@ -71,7 +71,7 @@ impl<G> Waiting<G> {
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
     }
 
-    /// Returns how many contenders ahead must leave first, as of the last wake-up; 0 when it is our turn.
+    /// Returns how many contenders ahead must leave first, as of the last poll; 0 when it is our turn.
     ///
     /// With several queues: the largest number. For permits: the number of callers ahead, or, once none is ahead, of
     /// permits that must be released.

@@ -317,7 +317,13 @@ async fn try_of_an_owner_that_waits_elsewhere_returns_none() {
     let mut waiting = pin!(mutex.lock(&owner));
     until_queued(&world, 2, waiting.as_mut()).await;
     for limit in [Duration::ZERO, MOMENT] {
-        let tried = async { tokio::join!(mutex.try_lock(&owner), mutex.try_lock_for(&owner, limit)) };
+        let tried = async {
+            tokio::select! {
+                biased;
+                _ = &mut waiting => panic!("it is held"),
+                tried = async { tokio::join!(mutex.try_lock(&owner), mutex.try_lock_for(&owner, limit)) } => tried,
+            }
+        };
         let (tried, timed) = soon("an answer", tried).await;
         assert!(tried.expect("asked").is_none() && timed.expect("asked").is_none());
         assert_eq!(world.children().await.len(), 2, "the place is kept");
