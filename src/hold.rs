@@ -61,13 +61,13 @@ impl Hold {
         session: &Session,
         path: &LockPath,
         options: &Options,
-        Granted { op, nodes, czxid, granted_by }: Granted,
+        granted: Granted,
         acquisition: &AcquireSpan,
     ) -> Result<Self> {
         // One transaction created all nodes, so they have one czxid.
-        let node = nodes.first().expect("a lock that was granted has a node");
-        let token = FencingToken::of_node(node, options.token_epoch(), czxid);
-        let token = token.inspect_err(|_| driver::abandon(session.core(), op))?;
+        let Granted { op, czxid, granted_by, .. } = granted;
+        let node = granted.nodes.first().expect("a lock that was granted has a node");
+        let token = FencingToken::of_node(node, options.token_epoch(), czxid)?;
         if session.is_grant_of_older_data(acquisition.after, czxid) {
             telemetry::tokens_fell();
             let before = acquisition.after;
@@ -83,7 +83,13 @@ impl Hold {
         }
         tracing::debug!(node, %token, by = ?granted_by, "held");
         let core = HoldCore::new(session.core(), op, path, token, acquisition);
-        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone(), is_forgotten: false })
+        Ok(Self {
+            core,
+            nodes: granted.keep(),
+            client: OnceLock::new(),
+            session: session.clone(),
+            is_forgotten: false,
+        })
     }
 
     /// Returns the token of this hold. It is larger than the token of every earlier conflicting hold.
@@ -354,7 +360,7 @@ impl Hold {
             if std::mem::replace(&mut has_begun, true) {
                 return driver::poll_released(self.session.core(), self.core.op, cx).map_err(Ok);
             }
-            // From here on the nodes are deleted, even if this future is dropped.
+            // This sends the delete. It is sent again until it is answered, even if this future is dropped.
             if let Some(loss) = self.core.begin_release(cx.waker().clone()).loss() {
                 return Poll::Ready(Err(Err(loss)));
             }

@@ -69,13 +69,31 @@ impl Acquire {
     }
 }
 
-/// A granted lock: the number and the nodes of its acquisition.
+/// A granted lock that no hold has yet. Its drop releases it: a layer or recorder of the user's may panic meanwhile.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) op: Op,
     pub(crate) nodes: Vec<String>,
     pub(crate) czxid: i64,
     pub(crate) granted_by: GrantedBy,
+    /// `None` once a hold has it.
+    core: Option<Arc<Core>>,
+}
+
+impl Granted {
+    /// Leaves the release to a hold. Returns the nodes.
+    pub(crate) fn keep(mut self) -> Vec<String> {
+        self.core = None;
+        std::mem::take(&mut self.nodes)
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(core) = &self.core {
+            abandon(core, self.op);
+        }
+    }
 }
 
 impl Future for Acquire {
@@ -108,7 +126,9 @@ impl Future for Acquire {
                 let (czxid, granted_by) = (acquisition.czxid.0, acquisition.granted_by.0);
                 this.op = None;
                 state.leave(op);
-                Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, granted_by }))
+                let nodes = state.nodes(op);
+                drop(state);
+                Poll::Ready(Ok(Granted { op, nodes, czxid, granted_by, core: Some(core) }))
             }
             Phase::Over(end) => {
                 let failed = failed(&mut state, op, end);
@@ -155,7 +175,7 @@ fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     state.leave(op);
 }
 
-/// Polls a release, whose nodes are certainly gone at its end, and then forgets the acquisition.
+/// Polls a release, and forgets the acquisition at its end. `Ok`: the nodes are certainly gone, and the hold was not lost before.
 pub(crate) fn poll_released(core: &Arc<Core>, op: Op, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
     let waker = cx.waker().clone();
     let mut state = core.lock_current();

@@ -245,31 +245,26 @@ impl Core {
     }
 
     fn act(self: &Arc<Self>, state: &mut State) {
-        loop {
-            let actions: Vec<Action> = state.machine.actions().collect();
-            if actions.is_empty() {
-                break;
-            }
-            if state.reports.is_journaled() {
-                let (core, actions) = (state.address(), format!("{actions:?}"));
-                state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
-            }
-            for action in actions {
-                match action {
-                    Action::Send(ask) => self.send(state, ask),
-                    Action::Unwatch(watch) => state.unwatch(&watch),
-                    Action::Wake(op) => state.wake_all(op),
-                    Action::Placed(op) => state.wake(op),
-                    Action::Forget => state.forget_paths(),
-                    Action::Replace => {
-                        // The requests in flight belong to a session that is not ours.
-                        state.drop_flights();
-                        state.deferred.wakes_driver = true;
-                    }
-                    Action::Yield => _ = state.error.get_or_insert_with(|| ended(NAME_IS_TAKEN)),
-                    // The session's task acts on the end itself: it reads `Life::Over`.
-                    Action::End { is_clean } => state.is_clean = is_clean,
+        let actions: Vec<Action> = state.machine.actions().collect();
+        if state.reports.is_journaled() && !actions.is_empty() {
+            let (core, actions) = (state.address(), format!("{actions:?}"));
+            state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
+        }
+        for action in actions {
+            match action {
+                Action::Send(ask) => self.send(state, ask),
+                Action::Unwatch(watch) => state.unwatch(&watch),
+                Action::Wake(op) => state.wake_all(op),
+                Action::Placed(op) => state.wake(op),
+                Action::Forget => state.forget_paths(),
+                Action::Replace => {
+                    // The requests in flight belong to a session that is not ours.
+                    state.drop_flights();
+                    state.deferred.wakes_driver = true;
                 }
+                Action::Yield => _ = state.error.get_or_insert_with(|| ended(NAME_IS_TAKEN)),
+                // The session's task acts on the end itself: it reads `Life::Over`.
+                Action::End { is_clean } => state.is_clean = is_clean,
             }
         }
         state.deferred.wakes_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
@@ -284,6 +279,9 @@ impl Core {
         let reservation = state.reserve(op, &ask);
         if reservation.is_ok() {
             self.reports.requested(wire::name(&ask));
+        }
+        if let Ask::Delete { nodes, .. } = &ask {
+            nodes.iter().for_each(|node| state.note_takeover(*node));
         }
         let entry = state.entries.entry(op).or_insert_with(|| Entry::new(&self.ready, op, Arc::default()));
         let (mut answer, reservation) = match (reservation, &ask) {

@@ -40,7 +40,7 @@ pub(crate) trait HoldListener: Send + Sync {
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
-    /// Wakes the driver.
+    /// Wakes the session's task.
     pub(super) driver: Notify,
 }
 
@@ -83,13 +83,11 @@ pub(super) struct Watching {
     pub(super) _reservation: Option<Reservation>,
 }
 
-/// A watch that has fired, and whether its node was deleted.
-pub(super) type Fired = (Watch, bool);
-
 /// An event or an answer for an acquisition.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Next {
-    Fired(Fired),
+    /// A watch, and whether its node was deleted.
+    Fired(Watch, bool),
     Answered(Flight, Answered),
 }
 
@@ -105,7 +103,7 @@ pub(super) struct Entry {
     pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// The error with which it was refused.
     pub(super) refusal: Option<Error>,
-    /// The reservation for its nodes and for that of its turn, kept until this entry is dropped.
+    /// The reservation for its nodes and for the node of its turn, kept until this entry is dropped.
     pub(super) _node_reservation: Option<Reservation>,
     /// The reservation for the watch on its predecessor, kept while it queues.
     pub(super) watch_reservation: Option<Reservation>,
@@ -158,14 +156,14 @@ impl Entry {
         {
             return Some(Next::Answered(self.flights.pop_front()?, answered));
         }
-        let fired = self.watches.iter_mut().enumerate().find_map(|(at, watching)| {
-            match watching.fires.poll_unpin(&mut cx) {
-                Poll::Ready(is_deleted) => Some((at, is_deleted)),
-                Poll::Pending => None,
-            }
-        });
-        let (at, is_deleted) = fired?;
-        Some(Next::Fired((self.watches.remove(at).watch, is_deleted)))
+        let mut fired = first_fired(&mut self.watches, &mut cx)?;
+        // The client may have told a watch after it was polled, and then this one. What was told first is read first.
+        while let Some(before) = first_fired(&mut self.watches[..fired.0], &mut cx) {
+            let (at, is_deleted) = std::mem::replace(&mut fired, before);
+            self.watches[at].fires = std::future::ready(is_deleted).boxed();
+        }
+        let (at, is_deleted) = fired;
+        Some(Next::Fired(self.watches.remove(at).watch, is_deleted))
     }
 
     fn has_listing(&self) -> bool {
@@ -221,4 +219,12 @@ impl Entry {
     pub(super) fn is_empty(&self) -> bool {
         self.flights.is_empty() && self.watches.is_empty()
     }
+}
+
+/// Returns which of these watches has fired, and whether its node was deleted.
+fn first_fired(watches: &mut [Watching], cx: &mut Context<'_>) -> Option<(usize, bool)> {
+    watches.iter_mut().enumerate().find_map(|(at, watching)| match watching.fires.poll_unpin(cx) {
+        Poll::Ready(is_deleted) => Some((at, is_deleted)),
+        Poll::Pending => None,
+    })
 }

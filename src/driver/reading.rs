@@ -45,7 +45,7 @@ impl Core {
                 return state;
             };
             match state.entries.get_mut(&op).and_then(Entry::next) {
-                Some(Next::Fired((watch, is_deleted))) => {
+                Some(Next::Fired(watch, is_deleted)) => {
                     let generation = state.generation;
                     self.connection(&mut state);
                     // If the session has ended meanwhile, the watch has gone with it.
@@ -110,8 +110,12 @@ impl Core {
             }
         }
         state.warn_of(op, &ask, &answered);
-        match (&ask, answered.refusal.take(), state.entries.get_mut(&op)) {
-            (Ask::List { path, .. }, refusal, _) => state.paths.listing_refused(*path, refusal),
+        // What is sent again was not refused.
+        let refusal = answered.refusal.take().filter(|_| answered.outcome != Outcome::Unknown);
+        match (&ask, refusal, state.entries.get_mut(&op)) {
+            (Ask::List { path, .. }, refusal, _) if answered.outcome != Outcome::Unknown => {
+                state.paths.listing_refused(*path, refusal);
+            }
             (_, Some(refusal), Some(entry)) => entry.refusal = Some(refusal),
             _ => {}
         }

@@ -17,8 +17,8 @@ use crate::driver::names::{self, Paths};
 use crate::driver::reports::{JOURNAL, Reports};
 use crate::error::Error;
 use crate::machine::{
-    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Op, Outcome, Path, Phase, SESSION, Watch, caller_of,
-    turn_of,
+    Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
+    caller_of, turn_of,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -114,8 +114,7 @@ impl State {
         self.count_connected(was_up);
         self.reports.in_cleanup(0);
         self.generation += 1;
-        let own = self.entries.remove(&SESSION);
-        for mut entry in std::mem::take(&mut self.entries).into_values().chain(own) {
+        for mut entry in std::mem::take(&mut self.entries).into_values() {
             self.deferred.wakers.extend(entry.caller.take());
             let listener = entry.listener.as_ref().and_then(Weak::upgrade);
             self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
@@ -296,6 +295,15 @@ impl State {
                 Ok(Some(self.budget.path_watch(self.budget.root_bytes + text(path).len())))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Logs that a node is deleted which another session with the unique name has created.
+    pub(super) fn note_takeover(&self, (path, name): (Path, Name)) {
+        if self.machine.has_name_of(name) {
+            let node = names::own(&self.paths.text(path), name);
+            self.reports
+                .push(move || tracing::info!(node, "deletes a node of an earlier session with its unique name"));
         }
     }
 

@@ -87,7 +87,7 @@ impl Task {
             }
             tokio::select! {
                 () = core.ready.driver.notified() => {}
-                // After it has elapsed, the next moment is another.
+                // Once it has elapsed, `wakes_at` has passed and changes, or nearly so.
                 () = timer.as_mut() => {}
             }
         }
@@ -102,7 +102,8 @@ impl Drop for Task {
         }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
-        let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Released };
+        let may_be_left = state.connection.is_some() && !state.is_clean;
+        let closing = if may_be_left { Closing::Unconfirmed } else { Closing::Released };
         self.core.end(&mut state, RUNTIME_GONE);
         // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
         // client without its runtime is dead, but `Session::client` may still return it.

@@ -2,7 +2,8 @@
 //! watches that are removed, who is woken, when timers fire, and how often the session is locked.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -17,7 +18,7 @@ use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 
 use crate::clock::now;
-use crate::driver::entry::Watching;
+use crate::driver::entry::{Next, Watching};
 use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
 use crate::machine::{Acquisition, Position, SESSION, Watch, WatchState};
@@ -174,6 +175,68 @@ async fn grant_over_an_earlier_connection_is_confirmed() {
         let is_confirmed = locked(&journal.0).iter().any(|event| event.contains("ask: Confirm"));
         assert_eq!(is_confirmed, reconnects > 0, "{journal:?}");
     }
+}
+
+/// Panics where the span of a hold begins.
+struct Panics;
+
+impl Subscriber for Panics {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.name() == "lock.hold"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        panic!("on purpose");
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn lock_whose_hold_is_not_made_for_a_panic_is_released() {
+    let session = Session::local().await.expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
+    let panics = tracing::subscriber::set_default(Panics);
+    AssertUnwindSafe(mutex.lock()).catch_unwind().await.expect_err("it panics");
+    drop(panics);
+    drop(timeout(SOON, mutex.lock()).await.expect("released").expect("held"));
+}
+
+/// The client tells the own watch after it was polled, and then the other one.
+#[tokio::test]
+async fn event_of_the_own_node_is_read_first() {
+    let session = Session::local().await.expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let _guard = mutex.lock().await.expect("held");
+    let mut state = session.core().lock();
+    let op = *state.entries.keys().find(|op| **op != SESSION).expect("an acquisition");
+    let (path, name) = state.machine.op(op).expect("known").nodes()[0];
+    let entry = state.entries.get_mut(&op).expect("an entry");
+    entry.watches.clear();
+    let mut polls = 0;
+    let own = poll_fn(move |_| {
+        polls += 1;
+        if polls == 1 { Poll::Pending } else { Poll::Ready(true) }
+    });
+    for (watch, fires) in
+        [(Watch::Own(op, path, name), own.boxed()), (Watch::Predecessor(op, path, name), ready(true).boxed())]
+    {
+        entry.watches.push(Watching { watch, fires, _reservation: None });
+    }
+    let mut read = || match entry.next() {
+        Some(Next::Fired(watch, true)) => watch,
+        _ => panic!("both have fired"),
+    };
+    assert_eq!([read(), read()], [Watch::Own(op, path, name), Watch::Predecessor(op, path, name)]);
 }
 
 /// Connects two sessions to the same servers, with a timeout so long that no timer fires.

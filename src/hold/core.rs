@@ -128,11 +128,7 @@ impl HoldCore {
     /// Turns the writer into a reader. Returns the new nodes.
     pub(super) async fn downgraded(&self) -> Result<Vec<String>> {
         self.driver.handle(&mut self.driver.lock(), Event::Downgrade(self.op));
-        let found = || {
-            if let Some(loss) = self.state().loss() {
-                return Some(Err(loss.into()));
-            }
-            let mut state = self.driver.lock();
+        let found = |state: &mut State| {
             let acquisition = state.machine.op(self.op)?;
             let kind = acquisition.single().map(|queue| queue.kind);
             match acquisition.change {
@@ -146,7 +142,12 @@ impl HoldCore {
                 Change::Wanted { .. } | Change::Sending { .. } => None,
             }
         };
-        self.until(found).await
+        self.until(|| {
+            let mut changed = None;
+            let state = self.state_and(|state| changed = found(state));
+            state.loss().map(|loss| Err(loss.into())).or(changed)
+        })
+        .await
     }
 
     /// Writes `data` to the first node.
@@ -219,8 +220,9 @@ impl HoldCore {
     /// Begins the release, unless the hold has ended. `caller` waits for its end, with [`driver::poll_released`].
     pub(super) fn begin_release(&self, caller: Waker) -> HoldState {
         self.state_and(|state| {
-            self.driver.decide(state, Event::Release(self.op));
+            // First, because trust may end just now. Then the release ends at once, and wakes the caller.
             state.await_op(self.op, caller);
+            self.driver.decide(state, Event::Release(self.op));
         })
     }
 

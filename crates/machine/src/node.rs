@@ -102,7 +102,8 @@ impl<T: Trust> Machine<T> {
 
     /// Returns whether another session with our unique name has created a node: this process before it started again, or, by
     /// mistake, another process.
-    pub(crate) fn has_name_of(&self, name: Name) -> bool {
+    #[must_use]
+    pub fn has_name_of(&self, name: Name) -> bool {
         let nonce = (name.guid >> 64) as u64;
         nonce != self.nonce && self.has_name() && (nonce ^ self.nonce) & !LIFE == 0
     }

@@ -90,7 +90,8 @@ async fn jump_of_the_wall_clock_is_not_noticed() {
                 (off - f64::from(hours) * HOUR).abs() < 60.0,
                 "set off by {hours} h, the clock is off by {off} s"
             );
-            assert_eq!(state, "Held", "with a clock that is off by {off} s");
+            // It is suspended where the process was stopped meanwhile.
+            assert!(matches!(&*state, "Held" | "Suspended"), "{state} with a clock that is off by {off} s");
         }
     }
 

@@ -107,8 +107,11 @@ impl Arena {
                 }
             }
             println!("trust: attempt {attempt}: {:?} before any fault, on a busy machine", round.holder.state());
-            holds.close().await.expect("closed");
-            round.next.close().await.expect("closed");
+            // So busy a machine may not close them within a timeout, either.
+            for session in [&holds, &round.next] {
+                let closed = session.close().await;
+                assert!(matches!(closed, Ok(()) | Err(Error::Unavailable { .. })), "{closed:?}");
+            }
         }
         panic!("lost five holds before any fault");
     }
