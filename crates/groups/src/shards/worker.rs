@@ -380,7 +380,7 @@ impl Worker {
     /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
     fn follow(&mut self) -> bool {
         let now = Instant::now();
-        // The next plan overwrites `ranks`, so adopt the newest plan first.
+        // `ranks` belong to the newest plan. So adopt that plan before the next one is computed, whose ranks replace them.
         if self.view.settle(now, self.is_planning || self.is_news) {
             self.adopt(now);
         }
