@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # struct Store;
-//! # impl Store { async fn serve(&self, shard: Shard) {} }
+//! # impl Store { async fn serve(&self, shard: zookeeper_groups::shards::Shard) {} }
 //! # async fn example(session: zookeeper_recipes::Session, store: std::sync::Arc<Store>) -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
