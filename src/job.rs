@@ -460,7 +460,7 @@ impl Job {
                 if let Some(holder) = self.contenders().await?.into_iter().find(Contender::is_holder) {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }
-                // The holder has just released.
+                // The holder has just released, so try again.
                 continue;
             };
             let why_not = match self.why_not(&guard, slot).await {
@@ -500,7 +500,7 @@ impl Job {
         }
     }
 
-    /// Records when the record that this transaction wrote was first seen.
+    /// Notes the time at which this process first saw the record that the transaction `mzxid` wrote.
     fn see(&self, mzxid: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.is_some_and(|(seen, _)| seen == mzxid) {

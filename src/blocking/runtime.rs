@@ -43,7 +43,7 @@ impl Runtime {
             runtime.block_on(async move {
                 let session = connect().await;
                 let states = session.as_ref().ok().map(Session::states);
-                // If no thread waits for the session any more, it is dropped here, and so closed.
+                // If no thread waits for the answer any more, the session is dropped here, and so closed.
                 drop(sender.send(session.map(|session| (session, Handle::current()))));
                 if let Some(mut states) = states {
                     states.wait_for(|state| state == SessionState::Ended).await;
