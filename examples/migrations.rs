@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::job::{JobOutcome, JobRecord};
 use zookeeper_recipes::{Error, FencingToken, Job, Session};
 
-/// The number of the last migration that this program needs. It grows with each. No text: "1.10" comes before "1.9".
+/// The last migration that this program needs. A number, and no text: as text "1.10" comes before "1.9".
 const VERSION: u64 = 7;
 
 #[tokio::main]

@@ -32,7 +32,7 @@ async fn build(name: char, session: Session) -> Result<()> {
         match kept.changed().await {
             Ok(Some((number, hold))) => {
                 println!("build {name} has licence {number} with token {}", hold.fencing_token());
-                // Dropped if the licence is lost, as it is when the session ends. Then another licence follows.
+                // The work is dropped if the licence is lost, as when the session ends. Then another licence follows.
                 if hold.run_until_lost(tokio::time::sleep(Duration::from_millis(500))).await.is_ok() {
                     break;
                 }
