@@ -1,4 +1,4 @@
-//! A migration runs once per version, although every pod starts it. The other pods wait for it, and a pod that starts later
+//! A migration runs once, although every pod starts it. The other pods wait for it, and a pod that starts later
 //! needs one read.
 //!
 //! ```console
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::job::{JobOutcome, JobRecord};
 use zookeeper_recipes::{Error, FencingToken, Job, Session};
 
-/// The version of the schema that this program needs. It grows with each migration.
+/// The last migration that this program needs. A number, and no text: as text "1.10" comes before "1.9".
 const VERSION: u64 = 7;
 
 #[tokio::main]
@@ -35,6 +35,7 @@ async fn start(hosts: String, pod: u32, version: u64) -> Result<(), Error> {
     match job.run(version, |run| migrate(pod, version, run.fencing_token())).await? {
         JobOutcome::Ran(()) => println!("pod {pod}: has migrated to {version}"),
         JobOutcome::RanAlready { .. } => println!("pod {pod}: the schema has version {version}"),
+        // It is newer only because versions are numbers here.
         JobOutcome::Superseded { last, .. } => println!("pod {pod}: the schema is newer: {last}"),
         other => println!("pod {pod}: does not serve: {other:?}"),
     }

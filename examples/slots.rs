@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use zookeeper_groups::Slots;
-use zookeeper_recipes::Session;
+use zookeeper_recipes::{Error, Session};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -26,18 +26,22 @@ async fn main() -> Result<()> {
 }
 
 async fn build(name: char, session: Session) -> Result<()> {
-    let licences = Slots::new(&session, "/examples/slots", 3)?;
-    // Two of the five wait here until one is released.
-    let licence = licences.claim().await?;
-    println!("build {name} has licence {} with token {}", licence.number(), licence.fencing_token());
-    // It is dropped if the licence is lost, as it is when the session ends.
-    licence.run_until_lost(tokio::time::sleep(Duration::from_millis(500))).await?;
-    let last = licence.number();
-    licence.release().await?;
-    // Its second part rather uses the same one, and does without if there is none.
-    match licences.with_preferred(last).try_claim().await? {
-        Some(licence) => println!("build {name} goes on with licence {}", licence.number()),
-        None => println!("build {name} goes on without a licence"),
+    let mut kept = Slots::new(&session, "/examples/slots", 3)?.keep();
+    loop {
+        // Two of the five wait here until one is released.
+        match kept.changed().await {
+            Ok(Some((number, hold))) => {
+                println!("build {name} has licence {number} with token {}", hold.fencing_token());
+                // The work is dropped if the licence is lost, as when the session ends. Then another licence follows.
+                if hold.run_until_lost(tokio::time::sleep(Duration::from_millis(500))).await.is_ok() {
+                    break;
+                }
+            }
+            Ok(None) => println!("build {name} has lost its licence"),
+            Err(error @ (Error::Closed | Error::SessionEnded { .. })) => return Err(error.into()),
+            Err(error) => eprintln!("build {name} tries again: {error}"),
+        }
     }
+    drop(kept);
     Ok(session.close().await?)
 }

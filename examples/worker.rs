@@ -121,7 +121,7 @@ async fn run() -> Result<()> {
     let (ends, ended) = watch::channel(());
     tokio::spawn(end(limit, ends));
     let config = Config::from_env("ZK")?;
-    let session = Session::lazy(&config)?.with_lock_options(config.lock_options());
+    let session = Session::lazy(&config)?;
     let mut states = session.states();
     tokio::spawn(async move {
         while let Some(state) = states.changed().await {

@@ -443,7 +443,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     Err(error) => return Err(error),
                 };
                 if !matches!(zk.is_connected(), Ok(true)) {
-                    // The client would keep the request, and send it after a reconnect.
+                    // Without a connection the client would keep the request, and send it after a reconnect.
                     return Err(ZkError::ConnectionLoss);
                 }
                 telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);

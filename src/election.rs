@@ -167,8 +167,8 @@ impl Election {
     ///
     /// A term that panics, or that ends within a second while the leadership lasts (even on request), is followed by a
     /// pause of 1 s, which doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. A
-    /// panic is logged as an error with its text, a short term as a warning. A term of more than 30 s starts the pauses
-    /// over.
+    /// panic is logged as an error with its text, a short term as a warning without a reason: log your error before the
+    /// term returns. A term of more than 30 s starts the pauses over.
     ///
     /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
     /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).

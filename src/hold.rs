@@ -235,9 +235,13 @@ impl Hold {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
-    /// let sum = guard.run_until_lost(async { 1 + 1 }).await?;
-    /// assert_eq!(sum, 2);
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), Box<dyn std::error::Error>> {
+    /// let worked = guard.run_until_lost(async {
+    ///     tokio::fs::write("/reports/today", guard.fencing_token().to_string()).await?;
+    ///     Ok::<_, std::io::Error>(()) // the type of its errors, which nothing else says
+    /// });
+    /// // The first `?` is for a loss, the second for an error of the work.
+    /// worked.await??;
     /// # Ok(())
     /// # }
     /// ```

@@ -163,7 +163,8 @@ impl<T> JobOutcome<T> {
 /// Slots are **compared as text**, byte by byte. Write times in one format and one zone, with leading zeros and the
 /// year first (`2026-11-22T02:00Z`). `From<u64>` makes a text of 20 digits from a number. If you write numbers
 /// yourself, give all of them the same number of digits. A slot of digits is refused if the recorded slot has more
-/// digits, or fewer.
+/// digits, or fewer. Versions do not ascend as text: `1.10.0` comes before `1.9.0`. Number migrations instead, and do
+/// not mix numbers and text in one job.
 ///
 /// At most 1,024 bytes, not empty, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -459,7 +460,7 @@ impl Job {
                 if let Some(holder) = self.contenders().await?.into_iter().find(Contender::is_holder) {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }
-                // The holder has just released.
+                // The holder has just released, so try again.
                 continue;
             };
             let why_not = match self.why_not(&guard, slot).await {
@@ -499,7 +500,7 @@ impl Job {
         }
     }
 
-    /// Records when the record that this transaction wrote was first seen.
+    /// Notes the time at which this process first saw the record that the transaction `mzxid` wrote.
     fn see(&self, mzxid: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.is_some_and(|(seen, _)| seen == mzxid) {

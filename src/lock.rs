@@ -223,7 +223,7 @@ impl Lock {
 
 /// Returns whether the hold was lost before the caller saw it.
 fn was_lost(granted: &Result<Granted, Failed>) -> bool {
-    // A `max_hold` that ends before the grant is read would do so at every retry.
+    // After `MaxHold` do not queue again: a limit so short would end each further hold before the caller sees it, too.
     matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
 }
 

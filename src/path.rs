@@ -1,4 +1,4 @@
-//! Owns lock paths: which are valid, their ancestors, and [`segment`], which turns any key into a part of a path.
+//! Lock paths: [`segment`](fn@segment) makes any key a part of a path, [`key`] turns it back, and [`validate`] checks a path.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;

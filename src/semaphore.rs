@@ -269,7 +269,7 @@ impl Semaphore {
     /// As [`contenders`](Self::contenders).
     pub async fn missing_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        // The count includes the first waiter's nodes.
+        // Of the waiters, only the first has created its nodes here. So what exceeds the permits is what it misses.
         let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
     }

@@ -168,7 +168,7 @@ impl SemaphoreShare {
             send
         });
         let (reply, answer) = oneshot::channel();
-        // If this fails, so does the wait for the answer.
+        // If the keeper is gone, `reply` is dropped here, and the wait for the answer fails.
         _ = keeper.send(message(reply));
         answer.await.unwrap_or_else(|_| {
             let reason = "the task that keeps the permits of a share is gone with its runtime, or has panicked";
@@ -257,7 +257,7 @@ impl Keeper {
                 Some(done) = self.tasks.join_next_with_id() => match done {
                     Ok((task, done)) => self.done(task, done),
                     Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-                    // The task of an idle permit that was lent.
+                    // An aborted task: its idle permit was lent.
                     Err(_) => {}
                 },
             }
@@ -375,7 +375,7 @@ impl Keeper {
         let (semaphore, is_growing) = (self.settings.semaphore.clone(), self.is_growing);
         self.tasks.spawn(async move {
             let is_missed = semaphore.missing_permits().await.is_ok_and(|missing| missing > 0);
-            // The share itself may be the only waiter.
+            // While this share acquires another permit, it may itself be the only waiter that misses one.
             let gives_way =
                 is_missed && (!is_growing || semaphore.waiting().await.is_ok_and(|waiting| waiting > 1));
             Done::Looked(lent, gives_way)

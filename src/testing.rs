@@ -1,4 +1,4 @@
-//! Owns [`LocalSession`]: a session with simulated servers within the process, for the tests of services.
+//! Tests of your service without ZooKeeper: a [`LocalSession`] has simulated servers within the process.
 
 use std::fmt;
 use std::ops::Deref;

@@ -43,7 +43,7 @@ impl Runtime {
             runtime.block_on(async move {
                 let session = connect().await;
                 let states = session.as_ref().ok().map(Session::states);
-                // If no thread waits for the session any more, it is dropped here, and so closed.
+                // If no thread waits for the answer any more, the session is dropped here, and so closed.
                 drop(sender.send(session.map(|session| (session, Handle::current()))));
                 if let Some(mut states) = states {
                     states.wait_for(|state| state == SessionState::Ended).await;
@@ -81,9 +81,10 @@ const MORE_THAN_A_BUDGET: usize = 256;
 
 /// Fails where tokio polls a future on this thread: blocking would also stop the other tasks there.
 ///
-/// A thread of `spawn_blocking` has a runtime, too, but may block. Only code in a future has a budget of operations
-/// until it must yield. Only a refused call uses the budget up. Where the result is wrong, because of `unconstrained`
-/// or of another tokio, [`Handle::block_on`] panics.
+/// Only while tokio polls a future does it limit how many operations succeed in one poll (its cooperative budget). So a
+/// free semaphore that at some point is not acquired at once shows such a poll. A thread of `spawn_blocking` has a
+/// runtime, too, but no budget, and may block. Only a refused call uses the budget up. Where the result is wrong,
+/// because of `unconstrained` or of another tokio, [`Handle::block_on`] panics.
 pub(super) fn refuse_to_block_tasks() -> Result<()> {
     if Handle::try_current().is_err() {
         return Ok(());

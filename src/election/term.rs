@@ -107,7 +107,7 @@ pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 impl CurrentTerm {
     pub(crate) fn begin(&self, term: HoldMonitor) {
         let before = locked(&self.0).replace(term);
-        // Dropped after unlock: its span may end, which runs the user's code.
+        // With the old term its span may end, which runs the user's code. So drop the term after the unlock.
         drop(before);
     }
 

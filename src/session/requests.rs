@@ -284,7 +284,8 @@ impl Session {
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
-    /// Awaits a request that does not queue. Fails as soon as there is no connection; at once if there is none now.
+    /// Awaits a request that does not queue, for at most one session timeout. Unless the request needs no connection,
+    /// fails as soon as there is none: at once if there is none now.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         // Resolves when the session is over or disconnected.
         let disconnected = until(&self.core().changes, || {

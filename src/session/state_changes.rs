@@ -72,8 +72,8 @@ impl Drop for StateChanges {
     fn drop(&mut self) {
         let Some(next) = self.next.take() else { return };
         let wait = Undropped(Some(next)).wait();
-        // A runtime that shuts down drops the task at once, perhaps before the client's own task. Then `Undropped`
-        // leaks the future.
+        // A runtime that shuts down drops the task at once, perhaps before the client's own task. Without a runtime the
+        // wait is dropped here. Either way `Undropped` leaks the future.
         match &self.runtime {
             Some(runtime) => drop(runtime.spawn(wait)),
             None => drop(wait),

@@ -44,7 +44,7 @@ struct Place {
     session: Session,
     path: String,
     data: Arc<[u8]>,
-    /// Dead once the removal of the node has begun: then the place is free soon.
+    /// Refers to the handle of the [`KeptNode`]. Once this is dead, the removal of the node has begun, and the place is free soon.
     handle: Weak<()>,
 }
 
@@ -78,14 +78,14 @@ impl Place {
 
     /// Waits until this session keeps no node at the path.
     async fn until_free(session: &Session, path: &str) {
-        // The sender lives as long as the process.
+        // This does not fail, because the sender is a static.
         _ = PLACES.subscribe().wait_for(|places| !places.iter().any(|place| place.is(session, path))).await;
     }
 }
 
 impl Drop for PlaceGuard {
     fn drop(&mut self) {
-        // Dropped after `send_modify`: it may own the last session handle.
+        // The removed place may own the last handle of its session. So it is dropped after `send_modify` has unlocked the list.
         let mut removed = None;
         PLACES.send_modify(|places| {
             let at = places.iter().position(|place| place.is(&self.0.session, &self.0.path));
@@ -325,7 +325,7 @@ impl KeptNode {
             if self.seen().is_some_and(|(_, there)| there >= number) {
                 return Ok(());
             }
-            // The runtime of the task is gone.
+            // This fails if the task is gone with its runtime.
             standing.changed().await.map_err(|_| Error::Closed)?;
         }
     }
@@ -348,7 +348,7 @@ impl KeptNode {
         drop((_handle, stop));
         let limit = node.in_doubt.load(Ordering::Relaxed).then(|| SECOND_SEARCH + node.session.timeout());
         let session = node.session.clone();
-        // The end of the task then frees the place.
+        // Now only the task refers to the node, so the end of the task frees the place.
         drop(node);
         session.within(limit, async { task.await.unwrap_or(Err(Error::Closed)) }).await
     }
@@ -411,7 +411,7 @@ async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>)
             Err(error) if is_over(&error) => return error,
             Err(error) => {
                 tracing::warn!(path = node.path, %error, "cannot keep a node");
-                // Its last look was refused, so the next one is due after a pause.
+                // The last look has set no watch, so the next one is due after a pause.
                 standing.send_replace(Standing::Failed(error));
             }
         }
@@ -419,8 +419,8 @@ async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>)
 }
 
 impl Node {
-    /// Looks, and creates or writes the node if needed. `written` is the number of the data written last. If the node has other
-    /// data than that, another client wrote it.
+    /// Looks, and creates or writes the node if needed. `written` is the number of the data written last. If that is the
+    /// newest data, but the node has other data, another client has overwritten it. That is left alone.
     async fn turn(
         &self,
         looks: &mut Looks,
@@ -492,7 +492,7 @@ impl Node {
             _ => None,
         };
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        // Set until the create is answered: this future may be dropped before.
+        // This future may be dropped before the create is answered. So the create is in doubt from now on.
         let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
         let sent = &AtomicU32::new(0);
         let created = self.session.request(Some(Duration::MAX), |client| async move {
@@ -563,7 +563,7 @@ async fn delete(node: &Node, id: SessionId) -> Result<()> {
             if client.session_id() != id {
                 return Ok(());
             }
-            // Lets the check see a node that was created over another connection.
+            // Our node may have been created over another connection. After a sync this server knows it, too.
             client.sync(path).await?;
             match client.check_stat(path).await? {
                 Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,

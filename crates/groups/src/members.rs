@@ -211,7 +211,7 @@ impl Members {
     pub fn with_grace(mut self, grace: Duration) -> Self {
         // A longer grace could overflow the clock.
         self.group.grace = grace.min(LONGEST);
-        // A handle with another grace has its own task.
+        // The task of the old handle has the old grace, so the new handle starts a task of its own.
         self.looking = Arc::default();
         self
     }
@@ -608,7 +608,7 @@ impl Subscribed {
     /// Waits until the task has sent a result since the last call.
     async fn next(&mut self) -> Result<()> {
         let ended = self.seen.changed().await;
-        // The runtime of the task is gone.
+        // This fails if the task is gone with its runtime.
         ended.map_err(|_| Error::Closed)
     }
 
@@ -771,7 +771,7 @@ impl View {
         self.away.retain(|_, (_, until)| now < *until);
         for name in names {
             let known = before.get(&name).filter(|_| reads_new);
-            // A node that could not be found was deleted after the listing.
+            // A node that could not be read was deleted after the listing.
             let Some(found) = read.get(&name).or(known).cloned() else { continue };
             before.remove(&name);
             if found.is_some() {
@@ -849,7 +849,8 @@ async fn list_and_watch(client: Client, path: &str) -> Result<(Listing, Vec<Ones
             Err(ZkError::NoNode) => {}
             Err(error) => return Err(error),
         }
-        // If the path was created meanwhile, this watch is on its data: list again.
+        // A watch on a missing path fires when the path is created. If the path exists by now, the watch is on its data instead:
+        // list again.
         if let (None, watch) = client.check_and_watch_stat(path).await? {
             return Ok((Listing::default(), vec![watch]));
         }

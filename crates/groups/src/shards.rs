@@ -2,17 +2,21 @@
 //! process at a time, under a lock of [`zookeeper_recipes`] with a fencing token.
 //!
 //! ```no_run
-//! # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+//! # struct Store;
+//! # impl Store { async fn serve(&self, shard: zookeeper_groups::shards::Shard) {} }
+//! # async fn example(session: zookeeper_recipes::Session, store: std::sync::Arc<Store>) -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
 //! use zookeeper_groups::Shards;
+//! use zookeeper_groups::shards::Shard;
 //!
 //! let shards = Shards::builder("/shards/orders", 256).name("orders-0").grace(Duration::from_secs(20)).build(&session)?;
-//! shards.run(async |shard| {
-//!     println!("shard {} with token {}", shard.number(), shard.fencing_token());
-//!     shard.revoke_requested().await;
-//! })
-//! .await?;
+//! let serve = move |shard: Shard| {
+//!     // A future of its own for each shard: an `async` closure that captures something does not compile here.
+//!     let store = store.clone();
+//!     async move { store.serve(shard).await }
+//! };
+//! shards.run(serve).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -56,8 +60,9 @@
 //!
 //! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181")?;
 //! let shards = Shards::builder("/shards/orders", 256).name("orders-0").build(session.as_async())?;
-//! session.block_on(shards.run(async |shard| shard.revoke_requested().await))??;
-//! session.close()
+//! let ended = session.block_on(shards.run(|shard| async move { shard.revoke_requested().await }));
+//! session.close()?;
+//! ended?
 //! # }
 //! ```
 //!
@@ -132,16 +137,17 @@ use crate::tools::Plan;
 /// use zookeeper_groups::Shards;
 ///
 /// let shards = Shards::builder("/shards/orders", 256).name("orders-0").grace(Duration::from_secs(20)).build(&session)?;
-/// let running = tokio::spawn(shards.run(async |shard| {
+/// let running = tokio::spawn(shards.run(move |shard| async move {
 ///     println!("shard {} with token {}", shard.number(), shard.fencing_token());
 ///     // Serve it, and return when it is to be released.
 ///     shard.revoke_requested().await;
 /// }));
 /// tokio::signal::ctrl_c().await?;
 /// shards.stop();
-/// running.await??;
+/// let ended = running.await;
+/// // Whatever `run` returned: the session may hold other locks.
 /// session.close().await?;
-/// # Ok(())
+/// Ok(ended??)
 /// # }
 /// ```
 #[derive(Clone)]

@@ -1,15 +1,16 @@
-//! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
-//!
-//! 1. A number is the [`Mutex`] at `<path>/<number>`, which provides exclusion, growing tokens, loss and release. This file
-//!    decides only which mutex to lock. A mistake here makes a claim slow, but never gives a number to two holders.
-//! 2. A look is one request that reads how many nodes each number has. Two claims that choose the same number meet in the queue
-//!    of its mutex. The second claim leaves this queue at once, looks again, and tries any free number.
-//! 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
-//!    watches the numbers, takes the first that becomes free, and releases the queue mutex. So a release wakes one claim. Later
-//!    claims see in their look that they must queue. Claims with another count use another queue mutex, because its holder waits
-//!    only for numbers below its own count.
-//! 4. No wait relies on an event alone: the holder of the queue mutex looks again every 20 to 30 s, and every second if it cannot
-//!    watch all numbers.
+//! [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time. You hold a [`Slot`] like a lock. A [`KeptSlot`] is held
+//! for you in the background.
+
+// 1. A number is the mutex at `<path>/<number>`, which provides exclusion, growing tokens, loss and release. This file decides
+//    only which mutex to lock. A mistake here makes a claim slow, but never gives a number to two holders.
+// 2. A look is one request that reads how many nodes each number has. Two claims that choose the same number meet in the queue of
+//    its mutex. The second claim leaves this queue at once, looks again, and tries any free number.
+// 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
+//    watches the numbers, takes the first that becomes free, and releases the queue mutex. So a release wakes one claim. Later
+//    claims see in their look that they must queue. Claims with another count use another queue mutex, because its holder waits
+//    only for numbers below its own count.
+// 4. No wait relies on an event alone: the holder of the queue mutex looks again every 20 to 30 s, and every second if it cannot
+//    watch all numbers.
 
 mod keep;
 
@@ -188,7 +189,8 @@ impl Slots {
     }
 
     /// Holds a number in the background, for as long as the returned value lives. After a loss, and in each new session, the
-    /// background task claims again, and prefers the number that it lost. See [`KeptSlot`].
+    /// background task claims again, and prefers the number that it lost. A process that starts again gets the lowest free number,
+    /// unless it gives its last one to [`with_preferred`](Self::with_preferred). See [`KeptSlot`].
     ///
     /// # Panics
     ///
@@ -415,7 +417,7 @@ async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<Onesh
     Ok((watches.len(), watches))
 }
 
-/// A random number of these.
+/// One of these numbers, at random. `None` if there are none.
 fn any(free: &[u32]) -> Option<u32> {
     let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
     (!free.is_empty()).then(|| free[random % free.len()])

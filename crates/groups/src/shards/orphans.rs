@@ -1,9 +1,10 @@
 //! Owns [`Orphans`]: which shards of other members this member looks at, and which it takes because they have no owner. No IO and
 //! no clock.
 //!
-//! If a shard's lock has no node for the grace plus the member's rank times the patience, the member takes the shard. The rank is
-//! the number of candidates ahead of the member, so one candidate comes after the other. A member of rank *r* looks at the shard
-//! in every *r*th turn, so the looks of all members together grow with the logarithm of their number.
+//! A member takes a shard whose lock was seen without a node for the grace plus rank times patience. The rank is the number of
+//! candidates ahead of the member, so one candidate comes after the other. Rank 0 is the planned owner, which queues for the lock
+//! instead. A member of rank *r* looks at the shard in every *r*th turn. So the looks of all members together grow with the
+//! logarithm of their number.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -69,7 +69,7 @@ impl View {
     /// Notes the plan of the newest set of members.
     pub(crate) fn see(&mut self, plan: Plan, now: Instant) {
         if self.followed.as_deref() == Some(&plan) {
-            // The set has changed back.
+            // The set has changed back to that of the followed plan.
             self.newest = None;
             return;
         }
@@ -100,7 +100,7 @@ impl View {
             return Verdict::Wait;
         };
         let is_its = |plan: &Arc<Plan>| plan.owner(shard) == Some(name);
-        // If the newest plan gives the shard to another member, that member queues once the set has settled, and gets it then.
+        // If only the newest plan gives the shard to another member, keep it: that member queues once the set has settled.
         let is_served =
             grant.is_claim || is_its(followed) || self.newest.as_ref().is_some_and(|newest| is_its(&newest.plan));
         if is_served { Verdict::Serve } else { Verdict::Release }

@@ -48,7 +48,7 @@ use crate::tools::Rules;
 /// How often the loop runs without an event.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The same while it is undecided whether to keep a granted lock.
+/// How often the loop runs while it is undecided whether to keep a granted lock.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The least time between two looks for waiters.
@@ -101,7 +101,7 @@ pub(crate) struct Worker {
     unreadable: HashSet<u32>,
     /// The last look has failed, and this was reported.
     cannot_look: bool,
-    /// When to look next at shards to give back or held back, and the pause after that look.
+    /// When to look next at shards that are to be given back, or are held back, and the pause after that look.
     look_at: Instant,
     look_pause: Duration,
     /// The session is over.
@@ -236,7 +236,7 @@ impl Worker {
             tokio::select! {
                 Some(done) = self.tasks.join_next_with_id() => self.note(done),
                 seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
-                // `inner` keeps the sender alive.
+                // This does not fail, because `inner` keeps the sender alive.
                 _ = self.ending.changed() => {}
                 () = sleep_until(wake) => {}
             }
@@ -246,7 +246,7 @@ impl Worker {
         if let Some(error) = over {
             return Err(error);
         }
-        // The task that announces shares the membership until it ends.
+        // The task that announces the leave shares the membership. So end it first.
         tasks.shutdown().await;
         match Arc::try_unwrap(membership) {
             Ok(membership) => membership.leave().await,
@@ -380,7 +380,7 @@ impl Worker {
     /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
     fn follow(&mut self) -> bool {
         let now = Instant::now();
-        // The next plan overwrites `ranks`, so adopt the newest plan first.
+        // `ranks` belong to the newest plan. So adopt that plan before the next one is computed, whose ranks replace them.
         if self.view.settle(now, self.is_planning || self.is_news) {
             self.adopt(now);
         }
@@ -431,7 +431,7 @@ impl Worker {
         if self.shown.is_due(is_changed, Instant::now()) {
             let (path, name) = (&self.inner.path, &self.inner.name);
             let (gained, lost) = self.shown.replace(self.inner.owned.borrow().keys().copied().collect());
-            // Logged without the lock of the set, which a layer of the user's may read.
+            // A log layer of the user may read the set of owned shards. So the set is not locked here.
             tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
         }
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
@@ -447,7 +447,7 @@ impl Worker {
 
     /// Begins to follow another plan.
     fn adopt(&mut self, now: Instant) {
-        // The followed plan is the one computed last, as are `ranks`.
+        // The followed plan is the one that was computed last, and `ranks` belong to it.
         let Some(plan) = self.view.followed().cloned() else { return };
         let (path, name, shards) =
             (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
@@ -500,8 +500,8 @@ impl Worker {
         verdict != Verdict::Wait
     }
 
-    /// Starts a look if it is due: for waiters at shards to give back, and for missing owners at own shards that are held back
-    /// and at the shards of others.
+    /// Starts a look if one is due. At shards that are to be given back it looks for waiters. At own shards that are held back,
+    /// and at the shards of other members, it looks whether the owner is missing.
     fn look(&mut self, now: Instant) {
         if self.is_looking || self.over.is_some() {
             return;
@@ -621,7 +621,7 @@ impl Worker {
             }
             (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
                 Some(shard) => self.served(shard, Err(failed)),
-                // Not a panic of the user's function: there are no timers, for example.
+                // The panic is not one of the user's function: the runtime has no timers, for example.
                 None => resume_unwind(failed.into_panic()),
             },
             // An aborted task.
@@ -680,7 +680,7 @@ impl Worker {
         self.states[shard as usize] = State::Idle;
         let mut monitor = None;
         self.inner.owned.send_modify(|owned| monitor = owned.remove(&shard));
-        // Dropped without the lock of the set, because the drop may call the user's layers.
+        // The drop may call log layers of the user. So the set is not locked here.
         drop(monitor);
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
         match served {
@@ -714,7 +714,7 @@ impl Worker {
             }
         }
         if was_asked {
-            // The next move can begin.
+            // This shard is handed over, so the next one may move: look soon for its waiter.
             self.look_soon(Instant::now());
         }
     }

@@ -22,11 +22,16 @@ type Held = Result<Option<(u32, HoldMonitor)>>;
 ///
 /// ```no_run
 /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::Error;
+///
+/// # async fn work(number: u32, token: zookeeper_recipes::FencingToken) {}
 /// let mut kept = slots.keep();
 /// loop {
-///     match kept.changed().await? {
-///         Some((number, monitor)) => println!("worker {number}, token {}", monitor.fencing_token()),
-///         None => println!("no number; pause the work"),
+///     match kept.changed().await {
+///         Ok(Some((number, monitor))) => _ = monitor.run_until_lost(work(number, monitor.fencing_token())).await,
+///         Ok(None) => println!("no number"),
+///         Err(error @ (Error::Closed | Error::SessionEnded { .. })) => return Err(error),
+///         Err(error) => eprintln!("{error}; it is retried"),
 ///     }
 /// }
 /// # }
@@ -60,8 +65,8 @@ impl KeptSlot {
     ///
     /// # Errors
     ///
-    /// The servers' error, such as [`Error::NoAuth`], if they refuse a request. The claim is retried every second.
-    /// [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
+    /// The servers' error, such as [`Error::NoAuth`], if they refuse a request. The claim is retried every second: call this again.
+    /// [`Error::Closed`] and [`Error::SessionEnded`] if the session is over: no number comes any more.
     pub async fn changed(&mut self) -> Result<Option<(u32, HoldMonitor)>> {
         self.held.changed().await.map_err(|_| Error::Closed)?;
         self.held.borrow_and_update().clone()

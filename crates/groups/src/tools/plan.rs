@@ -167,7 +167,7 @@ impl Bidder {
     }
 }
 
-/// The most shards that a member gets: 1.1 times its share, rounded up.
+/// The most shards that a member gets, unless more are pinned to it: 1.1 times its share, rounded up.
 fn limit(count: u32, weight: u32, all: u64) -> u64 {
     (u64::from(count) * 11 * u64::from(weight)).div_ceil(all * 10)
 }
