@@ -161,8 +161,8 @@ impl Servers {
     /// sessions of this name left there. The lock is granted once they are gone and no other contender is ahead. A
     /// `try_lock` that finds them is contended; only the next can succeed. A call of a [`Semaphore`](crate::Semaphore)
     /// finds leftover permits when it is first in the queue. Nodes that belong to no lock stay until their session has
-    /// ended. So a member of a group, as in `Shards`, still waits that long for its own name. The unique name also works
-    /// on another machine, and needs no disk. It is also the [identifier](Options::with_identifier) of the session's
+    /// ended. So a member of a group, as in `Shards`, still waits that long for its own name, and a claim of `Slots`
+    /// finds its old number taken. The unique name also works on another machine, and needs no disk. It is also the [identifier](Options::with_identifier) of the session's
     /// locks, unless their options have another one.
     ///
     /// **Set a name only where no two processes with it run at once**, such as that of a pod in a stateful set, or of a

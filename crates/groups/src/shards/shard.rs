@@ -92,7 +92,7 @@ pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
     if waiting.position() > 0 {
         return Ok(None);
     }
-    // Polled once: if the lock was lost already, awaiting would queue again.
+    // The lock was granted, so the first poll returns the guard, or that the lock is lost since.
     timeout(Duration::ZERO, waiting).await.ok().transpose()
 }
 
