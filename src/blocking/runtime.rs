@@ -81,10 +81,10 @@ const MORE_THAN_A_BUDGET: usize = 256;
 
 /// Fails where tokio polls a future on this thread: blocking would also stop the other tasks there.
 ///
-/// Only while tokio polls a future does it limit how many operations succeed in one poll (its cooperative budget). So a
-/// free semaphore that at some point is not acquired at once shows such a poll. A thread of `spawn_blocking` has a
-/// runtime, too, but no budget, and may block. Only a refused call uses the budget up. Where the result is wrong,
-/// because of `unconstrained` or of another tokio, [`Handle::block_on`] panics.
+/// While tokio polls a future, and only then, it limits how many operations may succeed at once: 128, the budget of the
+/// poll. So this acquires a free semaphore more often than that. If one time it has to wait, tokio is polling a future
+/// here, and the call is refused. A thread of `spawn_blocking` has a runtime, too, but no budget, and may block. The
+/// answer may be wrong, under `unconstrained` or with another version of tokio. Then [`Handle::block_on`] panics.
 pub(super) fn refuse_to_block_tasks() -> Result<()> {
     if Handle::try_current().is_err() {
         return Ok(());
