@@ -99,11 +99,12 @@ impl Budget {
 
     /// Reserves room for the watch on a path, even beyond the limit: one watch serves all waiters for permits there.
     pub(super) fn path_watch(&self, bytes: usize) -> Reservation {
-        Reservation::new(&self.watches, bytes)
+        Reservation::new(&self.watches, self.root_bytes + bytes)
     }
 
     /// Reserves room for the watch on an own node, if any is left.
     pub(super) fn own(&self, bytes: usize) -> Option<Reservation> {
+        let bytes = self.root_bytes + bytes;
         (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Reservation::new(&self.own, bytes))
     }
 }

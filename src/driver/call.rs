@@ -175,7 +175,8 @@ fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     state.leave(op);
 }
 
-/// Polls a release, and forgets the acquisition at its end. `Ok`: the nodes are certainly gone, and the hold was not lost before.
+/// Polls a release, and forgets the acquisition at its end. `Ok`: the nodes are certainly gone, and the hold was not lost
+/// before.
 pub(crate) fn poll_released(core: &Arc<Core>, op: Op, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
     let waker = cx.waker().clone();
     let mut state = core.lock_current();

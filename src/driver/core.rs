@@ -23,7 +23,7 @@ use crate::driver::draft::Draft;
 use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::state::{RUNTIME_GONE, State, ended, nonce};
+use crate::driver::state::{Closing, RUNTIME_GONE, State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of, named_nonce};
@@ -354,6 +354,8 @@ impl Core {
     /// Ends the session at once, because its answers will not be read any more.
     pub(super) fn end(self: &Arc<Self>, state: &mut State, reason: &str) {
         state.error.get_or_insert_with(|| ended(reason));
+        let may_be_left = state.connection.is_some() && !state.is_clean;
+        state.closing.get_or_insert(if may_be_left { Closing::Unconfirmed } else { Closing::Released });
         self.expire(state);
         self.handle(state, Event::Close);
         self.handle(state, Event::Timer(Timer::CloseBy));

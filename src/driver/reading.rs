@@ -25,8 +25,8 @@ use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
 const MOST_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Reads the answers and events that have come. `unread`: a buffer to reuse, which is empty before and after. What comes meanwhile wakes the task again, so that timers are fired in
-    /// between.
+    /// Reads the answers and events that have come. What comes meanwhile wakes the task again, so that timers are fired in
+    /// between. `unread`: a buffer to reuse, which is empty before and after.
     pub(super) fn read<'a>(
         self: &'a Arc<Self>,
         mut state: StateGuard<'a>,
@@ -111,13 +111,12 @@ impl Core {
         }
         state.warn_of(op, &ask, &answered);
         // What is sent again was not refused.
-        let refusal = answered.refusal.take().filter(|_| answered.outcome != Outcome::Unknown);
-        match (&ask, refusal, state.entries.get_mut(&op)) {
-            (Ask::List { path, .. }, refusal, _) if answered.outcome != Outcome::Unknown => {
-                state.paths.listing_refused(*path, refusal);
+        if answered.outcome != Outcome::Unknown {
+            match (&ask, answered.refusal.take(), state.entries.get_mut(&op)) {
+                (Ask::List { path, .. }, refusal, _) => state.paths.listing_refused(*path, refusal),
+                (_, Some(refusal), Some(entry)) => entry.refusal = Some(refusal),
+                _ => {}
             }
-            (_, Some(refusal), Some(entry)) => entry.refusal = Some(refusal),
-            _ => {}
         }
         if let (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) = (&ask, &answered.outcome) {
             for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_near_wrap()) {

@@ -63,7 +63,7 @@ pub(crate) struct State {
     pub(super) wakes_at: Moment,
     /// The error that calls return once no further ZooKeeper session will be made.
     pub(crate) error: Option<Error>,
-    /// How the last ZooKeeper session ended; `None` until the task has ended.
+    /// How the last ZooKeeper session ended; `None` until the task has ended, or its runtime is gone.
     pub(crate) closing: Option<Closing>,
     /// The machine has ended the session with all lock nodes gone.
     pub(crate) is_clean: bool,
@@ -202,8 +202,7 @@ impl State {
     }
 
     /// Records the end of the session's task.
-    pub(super) fn close(&mut self, closing: Closing) {
-        self.closing.get_or_insert(closing);
+    pub(super) fn close(&mut self) {
         self.connection = None;
         self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
         self.machine.stop();
@@ -288,12 +287,8 @@ impl State {
                     Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { path, .. } => {
-                Ok(self.budget.own(self.budget.root_bytes + names::longest_child(&text(path))))
-            }
-            Ask::List { path, watches: true, .. } => {
-                Ok(Some(self.budget.path_watch(self.budget.root_bytes + text(path).len())))
-            }
+            Ask::WatchOwn { path, .. } => Ok(self.budget.own(names::longest_child(&text(path)))),
+            Ask::List { path, watches: true, .. } => Ok(Some(self.budget.path_watch(text(path).len()))),
             _ => Ok(None),
         }
     }

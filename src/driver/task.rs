@@ -73,7 +73,8 @@ impl Task {
                     self.is_done = true;
                     let mut state = core.lock();
                     state.error.get_or_insert(Error::Closed);
-                    return state.close(closing);
+                    state.closing.get_or_insert(closing);
+                    return state.close();
                 }
                 Life::Renewing => {
                     renew(&core, &self.servers, &mut old).await;
@@ -87,7 +88,7 @@ impl Task {
             }
             tokio::select! {
                 () = core.ready.driver.notified() => {}
-                // Once it has elapsed, `wakes_at` has passed and changes, or nearly so.
+                // It stays elapsed until it is reset, which the next pass does: `wakes_at` has passed.
                 () = timer.as_mut() => {}
             }
         }
@@ -102,13 +103,11 @@ impl Drop for Task {
         }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
-        let may_be_left = state.connection.is_some() && !state.is_clean;
-        let closing = if may_be_left { Closing::Unconfirmed } else { Closing::Released };
         self.core.end(&mut state, RUNTIME_GONE);
         // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
         // client without its runtime is dead, but `Session::client` may still return it.
         let dropped = if is_panicking { state.client.take() } else { None };
-        state.close(closing);
+        state.close();
         drop(state);
         self.core.reports.end();
         drop(dropped);

@@ -177,6 +177,21 @@ async fn grant_over_an_earlier_connection_is_confirmed() {
     }
 }
 
+/// A request finds that the runtime is gone, and then the runtime drops the session's task.
+#[test]
+fn close_after_the_runtime_is_gone_does_not_say_that_all_is_released() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let gone = runtime();
+    let session = gone.block_on(Session::local()).expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let guard = gone.block_on(mutex.lock()).expect("held");
+    session.core().found_runtime_gone();
+    drop(gone);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    let closed = runtime().block_on(session.close());
+    assert!(matches!(closed, Err(Error::Unavailable { .. })), "{closed:?}");
+}
+
 /// Panics where the span of a hold begins.
 struct Panics;
 
