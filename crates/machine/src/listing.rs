@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::name::Order;
 use crate::{
     Acquisition, Action, Ask, End, Life, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
-    SESSION, Timer, Trust, Watch, WatchState, caller_of,
+    Queue, SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
 
 /// Microseconds from the first search to the second. A server was seen to apply a create of a lost connection after the
@@ -87,10 +87,9 @@ impl PathState {
 impl<T: Trust> Machine<T> {
     /// Requests listings of all paths where the position is unknown, or where permits are taken and no watch is set.
     pub(crate) fn request_listings(&mut self, op: Op) {
-        let Some(acquisition) = self.ops.get(&op) else { return };
-        for (path, position) in
-            acquisition.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>()
-        {
+        let mut at = 0;
+        while let Some(&mut Queue { path, position, .. }) = self.queue(op, at) {
+            at += 1;
             let state = self.paths.entry(path).or_default();
             let needs = position == Position::Unknown
                 || (position == Position::PermitsTaken && state.watch == WatchState::Unset);
@@ -180,7 +179,11 @@ impl<T: Trust> Machine<T> {
         if search == OrphanSearch::Due {
             self.search_again_later(now, path);
         }
-        let (orphans, names): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| self.is_orphan(path, **name));
+        let orphans: Vec<Name> = names.iter().copied().filter(|name| self.is_orphan(path, *name)).collect();
+        let names = match orphans[..] {
+            [] => names,
+            _ => names.iter().copied().filter(|name| !orphans.contains(name)).collect(),
+        };
         self.delete_in(path, orphans);
         // A session that is about to end leaves the nodes of its name: they may be of the next one.
         if self.life == Life::Open {
@@ -197,9 +200,10 @@ impl<T: Trust> Machine<T> {
             if acquisition.phase == Phase::Peeking {
                 self.peeked(now, op, path, &order, other_children);
             } else if acquisition.node == Node::There {
-                let queues = acquisition.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
-                for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
-                    self.find_position(now, op, at, (&order, other_children), is_fresh);
+                for at in 0..acquisition.queues.len() {
+                    if self.queue(op, at).is_some_and(|queue| queue.path == path) {
+                        self.find_position(now, op, at, (&order, other_children), is_fresh);
+                    }
                 }
                 if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
                     self.out.push(Action::Placed(caller_of(op)));

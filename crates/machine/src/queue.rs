@@ -455,8 +455,9 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn watch_local_head(&mut self, op: Op) {
         // With several queues, wait for the last listing: otherwise each listing would go through all followers.
         let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.is_known()) else { return };
-        let all: BTreeSet<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
-        all.into_iter().for_each(|op| self.watch_own(op, None));
+        let followers: Vec<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).collect();
+        self.watch_own(op, None);
+        followers.into_iter().for_each(|follower| self.watch_own(follower, None));
     }
 
     fn is_local_head(&self, op: Op, path: Path) -> bool {
