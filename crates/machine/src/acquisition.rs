@@ -245,7 +245,7 @@ impl Acquisition {
         self.queues.iter().all(|queue| queue.position != Position::Unknown)
     }
 
-    /// Returns whether the acquisition waits behind contenders whose number is known.
+    /// Returns whether contenders are ahead of the acquisition, and their number is known.
     pub(crate) fn is_placed(&self) -> bool {
         self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }

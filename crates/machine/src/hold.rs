@@ -99,7 +99,7 @@ impl<T: Trust> Machine<T> {
         self.trust.until() > now
     }
 
-    /// Returns whether the lock is held. A granted turn does not count: it locks nothing, and only keeps a position in a queue.
+    /// Returns whether the lock is held. A granted turn does not count, because it locks nothing.
     pub(crate) fn is_held(&self, op: Op) -> bool {
         self.phase(op) == Some(Phase::Held) && !is_turn(op)
     }

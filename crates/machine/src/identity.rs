@@ -86,7 +86,7 @@ impl<T: Trust> Machine<T> {
         self.own_listing.is_refused()
     }
 
-    /// Lists the nodes of this session in case events were lost, unless the server seems to close the connection on that.
+    /// Lists the nodes of this session in case events were lost, unless the server seems to close the connection then.
     pub(crate) fn list_own_again(&mut self) {
         if !self.own_listing.is_refused() {
             self.list_own();

@@ -148,7 +148,7 @@ impl<T: Trust> Machine<T> {
         self.resume(now, true);
     }
 
-    /// Schedules lost requests to be sent again over the same connection, after a pause.
+    /// Schedules lost requests to be sent again over the same connection, after [`PAUSE`].
     pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
