@@ -1,4 +1,4 @@
-//! The clock for trust. Nobody can set it. On Linux and Android it runs on while the computer sleeps.
+//! The clock for trust, which cannot be set. On Linux and Android it runs on while the computer sleeps.
 
 #[cfg(not(unix))]
 use std::sync::LazyLock;

@@ -11,7 +11,7 @@ pub(crate) use zookeeper_client::Error as ZkError;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a call failed. Each variant asks for another reaction.
+/// The reason why a call failed. Each variant needs a different reaction.
 ///
 /// The text does not repeat the [`source`](std::error::Error::source): print both.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -35,8 +35,8 @@ pub enum Error {
         path: String,
     },
 
-    /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. A lock that is
-    /// known to be contended is `None` instead.
+    /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. If the lock is
+    /// known to be contended, the call returns `None` instead.
     ///
     /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. With a limit
     /// under a fifth of the session timeout, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
@@ -61,8 +61,8 @@ pub enum Error {
         node: String,
     },
 
-    /// Another member of a group has this name: see `Members::join` of the package `zookeeper-groups`. Take another name, or wait with
-    /// `join_when_free`.
+    /// Another member of a group has this name: see `Members::join` of the package `zookeeper-groups`. Take another name, or
+    /// wait with `join_when_free`.
     #[error("{path} is taken by session {session}, whose data is {:?}", String::from_utf8_lossy(data))]
     NameTaken {
         /// The node of the name.
@@ -110,9 +110,9 @@ pub enum Error {
 
     /// ZooKeeper refused a request for a reason that has no variant of its own.
     ///
-    /// With the source [`Throttled`](zookeeper_client::Error::Throttled), a server has refused the request eleven
-    /// times: it has too much to do, or this session has more nodes than it allows. Retry later, or spread the locks
-    /// over sessions.
+    /// With the source [`Throttled`](zookeeper_client::Error::Throttled), a server has refused the request eleven times in a
+    /// row: the server is overloaded, or this session has more nodes than the server allows. Retry later, or spread the
+    /// locks over sessions.
     #[error("cannot {action} {path}")]
     Client {
         /// The operation.
@@ -245,7 +245,7 @@ impl Error {
         Self::InvalidInput { what, reason: reason.into() }
     }
 
-    /// Converts a server's refusal into the variant for it, with its path.
+    /// Converts the server's refusal of an action on `path` into an error.
     pub(crate) fn refused(action: &'static str, path: &str, source: zookeeper_client::Error) -> Self {
         match source {
             zookeeper_client::Error::NoAuth => Self::NoAuth { path: path.to_owned() },

@@ -15,7 +15,7 @@ const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
 /// The data that Curator's `Revoker` writes to a node to ask its holder for the lock.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The most bytes of ACLs. A create of more than a megabyte would close the connection, and so would each retry.
+/// The most bytes of a node's ACLs. A create of more than a megabyte would close the connection, and so would each retry.
 const MAX_ACL_BYTES: usize = 64 * 1024;
 
 /// How the path of a lock and its missing ancestors are created.
@@ -190,8 +190,8 @@ impl Options {
     ///
     /// The limit counts from the grant, even if its future is not polled. Set it for locks that are held for one piece
     /// of work: `Mutex`, `ReentrantMutex`, `RwLock`, `MultiLock`, a permit of a `Semaphore`, a `Job`. Do not set it for
-    /// a session that has other locks: it would also end the terms of an `Election`, the shards and the numbers of
-    /// `zookeeper-groups`, and a permit of a `SemaphoreShare` that a task was lent a moment ago.
+    /// a session that has other locks: it would also end the terms of an `Election`, and the shards and the numbers of
+    /// `zookeeper-groups`. It would end a permit of a `SemaphoreShare` even if the permit was lent to a task a moment ago.
     ///
     /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
     /// its session expires. A duration too long for a clock is no limit.
@@ -217,7 +217,7 @@ impl Options {
     /// Raise the epoch after the ensemble's data was wiped, restored from an older backup, or replaced by another ensemble:
     /// czxids fall then, and a store that keeps the largest token would refuse every holder. All programs that write to one
     /// store need the same epoch, including programs in other languages. The next epoch is that of the [largest
-    /// token](crate::FencingToken::epoch) that was ever sent, plus one. No program with the old epoch may acquire a lock
+    /// token](crate::FencingToken::epoch) that was ever sent, plus one. A program with the old epoch must not acquire a lock
     /// from the new data. [Wiped data](crate::guide::fencing#wiped-data) has the steps. Give the epoch to
     /// [`Session::with_lock_options`](crate::Session::with_lock_options), so that no lock is without it.
     ///
@@ -248,7 +248,7 @@ impl Options {
         self
     }
 
-    /// Logs, once for each session, that its credentials do not protect its locks, which have the default ACLs.
+    /// Logs, once for each session, that its credentials do not protect a lock, because no ACLs are set.
     pub(crate) fn warn_if_open(&self, path: &str) {
         if let (None, None, Some(once)) = (&self.acls, &self.parent_acls, &self.credentials) {
             once.call_once(|| tracing::warn!(path, "credentials are set, but no ACLs: the lock is open"));

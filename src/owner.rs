@@ -1,4 +1,4 @@
-//! Owns [`Owner`]: its holds, and the mutexes by which its calls acquire one at a time.
+//! Owns [`Owner`]: its holds, and the mutexes that let its calls acquire one at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,7 +33,7 @@ type Register = HashMap<(usize, LockPath), Arc<Owned>>;
 #[derive(Default)]
 pub(crate) struct Owned {
     hold: Mutex<Weak<Hold>>,
-    /// Locked by the call that acquires. The owner's other calls wait for it, so that they share the hold.
+    /// Locked by the call that acquires. The owner's other calls wait for that call, and then share its hold.
     pub(crate) acquiring: tokio::sync::Mutex<()>,
     /// The progress of the call that acquires.
     pub(crate) progress: Arc<Progress>,

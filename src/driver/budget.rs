@@ -14,7 +14,7 @@ const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 }
 /// the session (docs/upstream.md, `many-watches`).
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
 
-/// The limit of watches on this session's own nodes. Holds and waiters can do without such watches.
+/// The limit of watches on this session's own nodes, in bytes of paths. Holds and waiters can do without such watches.
 const MAX_OWN: usize = 20 * 1024;
 
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ struct Limit {
 /// The bytes that are reserved, shared with each reservation.
 type Taken = Arc<AtomicUsize>;
 
-/// A reservation of bytes for nodes or for a watch. Dropping it frees them.
+/// A reservation of bytes for nodes or for a watch. Dropping it frees the bytes.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     of: Taken,

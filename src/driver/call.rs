@@ -69,14 +69,15 @@ impl Acquire {
     }
 }
 
-/// A granted lock that no hold has yet. Its drop releases it: a layer or recorder of the user's may panic meanwhile.
+/// A granted lock that no hold has taken over yet. Its drop releases the lock, in case the user's layer or recorder
+/// panics before a hold takes it over.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) op: Op,
     pub(crate) nodes: Vec<String>,
     pub(crate) czxid: i64,
     pub(crate) granted_by: GrantedBy,
-    /// `None` once a hold has it.
+    /// `None` once a hold has taken the lock over.
     core: Option<Arc<Core>>,
 }
 
@@ -139,7 +140,7 @@ impl Future for Acquire {
             _ => {
                 state.await_op(op, waker);
                 drop(state);
-                // This wakes those that wait for it, so it happens without the lock.
+                // This wakes the readers of the progress, so it happens without the lock.
                 if let Some(progress) = this.progress.as_ref().filter(|_| this.ahead > 0) {
                     progress.ahead(this.ahead);
                 }

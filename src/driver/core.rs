@@ -83,12 +83,12 @@ impl Drop for StateGuard<'_> {
 
 impl Core {
     /// Creates a session that is not connected yet.
-    /// `name`: the hash of its unique name.
+    /// `name`: the hash of its unique name, if it has one.
     pub(crate) fn new(name: Option<u64>) -> Arc<Self> {
         let reports = Arc::<Reports>::default();
         // `replay` needs the journal from its first entry on.
         reports.ask_for_journal();
-        // In another life the same acquisition has another number, and so its nodes have other guids.
+        // With a unique name the numbers start at random. So another process of that name gives its nodes other guids.
         let next = name.map_or(0, |_| caller_of(nonce() as Op));
         let state = Mutex::new(State { reports: Arc::clone(&reports), next, ..State::default() });
         let core = Arc::new(Self {
@@ -120,14 +120,15 @@ impl Core {
         StateGuard { core: self, state: Some(state) }
     }
 
-    /// Queues a report and has it made. Call this without locks: after the end of the reports' task it runs user code here.
+    /// Queues a report and has it made. Call this without locks: once the reports' task has ended, this call itself runs the
+    /// user's code.
     pub(super) fn report(&self, report: impl FnOnce() + Send + 'static) {
         self.reports.push(report);
         self.reports.flush();
     }
 
     /// Locks the state and handles pending connection changes first, so that the state is up to date even right after a
-    /// pause.
+    /// pause of the process.
     pub(crate) fn lock_current(self: &Arc<Self>) -> StateGuard<'_> {
         let mut state = self.lock();
         self.connection(&mut state);
@@ -263,7 +264,7 @@ impl Core {
                     state.deferred.wakes_driver = true;
                 }
                 Action::Yield => _ = state.error.get_or_insert_with(|| ended(NAME_IS_TAKEN)),
-                // The session's task acts on the end itself: it reads `Life::Over`.
+                // The session's task reads `Life::Over` and drops the client.
                 Action::End { is_clean } => state.is_clean = is_clean,
             }
         }
@@ -315,7 +316,7 @@ impl Core {
         if state.machine.next_deadline().is_some_and(|due| due <= at) {
             self.decide(state, Event::Timeout);
         }
-        // A beat that is to come is kept, so the task's timer is not set anew at each wake-up.
+        // A time in the future is not postponed, so that the task need not set its timer at each wake-up.
         let beat = at.plus(state.beat());
         let beat = if state.wakes_at > at { beat.min(state.wakes_at) } else { beat };
         state.wakes_at = state.machine.next_deadline().map_or(beat, |due| due.min(beat));
@@ -340,7 +341,7 @@ impl Core {
         stay
     }
 
-    /// Reserves room for watches on paths with these many bytes.
+    /// Reserves room for watches. `paths`: the length of each watched path in bytes.
     pub(crate) fn reserve_watches(
         &self,
         paths: impl Iterator<Item = usize>,

@@ -17,7 +17,7 @@ pub(crate) struct Draft {
     pub(crate) permits: Option<Permits>,
     /// The paths to delete after the nodes, if they are empty.
     pub(crate) removes: Vec<LockPath>,
-    /// The watch on an own node was refused, which was logged.
+    /// Whether a refused watch on an own node was logged.
     pub(crate) is_unwatched: AtomicBool,
 }
 

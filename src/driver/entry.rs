@@ -19,7 +19,7 @@ use crate::options::REVOKE;
 
 /// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. Other requests are sent again.
 const MAX_THROTTLED: u8 = 11;
-/// After this many unknown errors in a row, deletes fail.
+/// After this many unknown errors in a row, a delete fails.
 const MAX_UNKNOWN_ERRORS: u8 = 50;
 
 /// The callbacks by which a hold follows its acquisition.
@@ -35,8 +35,8 @@ pub(crate) trait HoldListener: Send + Sync {
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions that the task has to read, in the order in which something has come for them. The list has its own lock,
-/// because the client may wake us under any lock.
+/// The acquisitions with unread answers or events, in the order in which these came. The list has its own lock, because the
+/// client may call our wakers while the session's lock is held.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
@@ -44,7 +44,7 @@ pub(super) struct Ready {
     pub(super) driver: Notify,
 }
 
-/// Wakes the driver when the client has a new state.
+/// Wakes the session's task when the client has a new state.
 impl Wake for Ready {
     fn wake(self: Arc<Self>) {
         self.driver.notify_one();
@@ -57,7 +57,7 @@ impl Ready {
         self.driver.notify_one();
     }
 
-    /// Moves all to the end of `unread`.
+    /// Moves all acquisitions to the end of `unread`.
     pub(super) fn drain_to(&self, unread: &mut VecDeque<Op>) {
         unread.extend(locked(&self.ops).drain(..));
     }
@@ -96,16 +96,16 @@ pub(super) struct Entry {
     pub(super) flights: VecDeque<Flight>,
     pub(super) watches: Vec<Watching>,
     pub(super) draft: Arc<Draft>,
-    /// Puts it on the task's list.
+    /// Puts the acquisition on the task's list.
     pub(super) waker: Waker,
-    /// The waker of its caller, while the caller waits.
+    /// The waker of the acquisition's caller, while the caller waits.
     pub(super) caller: Option<Waker>,
     pub(super) listener: Option<Weak<dyn HoldListener>>,
-    /// The error with which it was refused.
+    /// The error with which the acquisition was refused.
     pub(super) refusal: Option<Error>,
     /// The reservation for its nodes and for the node of its turn, kept until this entry is dropped.
     pub(super) _node_reservation: Option<Reservation>,
-    /// The reservation for the watch on its predecessor, kept while it queues.
+    /// The reservation for the watch on a predecessor, kept while the acquisition queues.
     pub(super) watch_reservation: Option<Reservation>,
     /// How many times in a row each kind of request was throttled, or a delete met an unknown error.
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
@@ -146,8 +146,8 @@ impl Entry {
         }
     }
 
-    /// Returns the next answer or event, except the answer to a listing. Reading answers first may save a listing: a waiter
-    /// whose own watch is known to be set needs none.
+    /// Returns the next answer or, without one, the next event. Never returns the answer to a listing. Answers come first,
+    /// because they may save a listing: a waiter needs none if it knows that the watch on its own node is set.
     pub(super) fn next(&mut self) -> Option<Next> {
         let mut cx = Context::from_waker(&self.waker);
         let answer = if self.has_listing() { None } else { self.flights.front_mut() };
@@ -157,7 +157,8 @@ impl Entry {
             return Some(Next::Answered(self.flights.pop_front()?, answered));
         }
         let mut fired = first_fired(&mut self.watches, &mut cx)?;
-        // The client may have told a watch after it was polled, and then this one. What was told first is read first.
+        // An earlier watch of the list may have fired after its poll above, yet before this one. So the earlier watches are
+        // polled again, and read first.
         while let Some(before) = first_fired(&mut self.watches[..fired.0], &mut cx) {
             let (at, is_deleted) = std::mem::replace(&mut fired, before);
             self.watches[at].fires = std::future::ready(is_deleted).boxed();
@@ -221,7 +222,7 @@ impl Entry {
     }
 }
 
-/// Returns which of these watches has fired, and whether its node was deleted.
+/// Returns the index of the first watch that has fired, and whether its node was deleted.
 fn first_fired(watches: &mut [Watching], cx: &mut Context<'_>) -> Option<(usize, bool)> {
     watches.iter_mut().enumerate().find_map(|(at, watching)| match watching.fires.poll_unpin(cx) {
         Poll::Ready(is_deleted) => Some((at, is_deleted)),

@@ -54,7 +54,7 @@ pub(super) fn parse(text: &str) -> Option<Name> {
 fn guid(text: &str, kind: Kind) -> u128 {
     let own = || {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
-        // `own` makes the name from the guid again, so the name must be spelled as ours are.
+        // The function `own` makes the name from the guid again, so the name must be spelled as ours are.
         let is_number = rest.strip_prefix(kind.separator())?.len() <= LONGEST_NUMBER.len();
         let is_ours = is_number && !uuid.bytes().any(|byte| byte.is_ascii_uppercase());
         Uuid::try_parse(uuid).ok().filter(|_| is_ours)
@@ -68,9 +68,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Returns a function that decides whether a listed node needs its czxid to be ordered. Only nodes near the wrap do, if
-/// there are several: our own, and those that ours may wait for. If the listing also has other numbers, so do the nodes
-/// whose numbers are about to come back to 0.
+/// Returns a function that decides whether a listed node needs its czxid to be ordered. No node does, unless several are
+/// near the wrap. Of these, our own nodes do, and those that ours may wait for. If the listing also has numbers away from
+/// the wrap, so do nodes whose numbers are about to come back to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();
@@ -112,7 +112,7 @@ impl Texts {
 /// Requests in flight add entries without the session's lock, so the map has a lock of its own.
 pub(super) type Czxids = Arc<Mutex<HashMap<Name, i64>>>;
 
-/// The lock paths by their numbers, by which the machine knows them.
+/// The texts of lock paths. The machine knows each path by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     known: HashMap<Path, Known>,
@@ -186,8 +186,8 @@ impl Paths {
         Some(format!("{}/{}", known.text, known.listed.text(name)?))
     }
 
-    /// Forgets the paths that were unused at this call and at the one before. An answer may still come for a path that was
-    /// used since.
+    /// Forgets the paths that were unused at this call and at the one before. One call would be too early: an answer may
+    /// still come for a path that is no longer used.
     pub(super) fn retain(&mut self, machine: &Machine<Ledger>) {
         let (used, named) = (machine.used_paths(), machine.own_nodes());
         let nonce = self.nonce;

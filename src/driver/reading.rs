@@ -1,5 +1,5 @@
-//! Reads the answers to requests, and the events of watches. Only the session's task does. It hands them to the machine, which wakes
-//! the callers whose acquisitions have changed.
+//! Reads the answers to requests, and the events of watches, on the session's task only. The machine handles them, and wakes the
+//! callers of the acquisitions that have changed.
 //!
 //! 1. Answers are read about in the order in which they came, and those of one acquisition in the order of its requests. So a
 //!    listing is mostly read after the creates before it, and need not be repeated for them.
@@ -21,7 +21,7 @@ use crate::driver::wire::Answered;
 use crate::locked::locked;
 use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
 
-/// After so many answers and events the lock is released once: other threads wait for it, and callers to be woken.
+/// After this many answers and events the lock is released once, for other threads. Callers are woken then, too.
 const MOST_AT_ONCE: usize = 64;
 
 impl Core {
@@ -48,7 +48,7 @@ impl Core {
                 Some(Next::Fired(watch, is_deleted)) => {
                     let generation = state.generation;
                     self.connection(&mut state);
-                    // If the session has ended meanwhile, the watch has gone with it.
+                    // If the session has ended meanwhile, its watches are gone.
                     if generation == state.generation {
                         self.decide(&mut state, Event::Fired { watch, is_deleted });
                     }
@@ -63,7 +63,7 @@ impl Core {
                     }
                 }
             }
-            // The answers to others that came earlier are read before the next of this one.
+            // Answers to other acquisitions that have come already are read before the next one to this acquisition.
             unread.push_back(op);
         }
     }
@@ -76,7 +76,7 @@ impl Core {
         drop(state);
         let polled = answer.poll_unpin(&mut Context::from_waker(&waker));
         state = self.lock_current();
-        // With the end of a session its requests are dropped.
+        // If the session has ended meanwhile, its requests are dropped.
         let is_present = state.generation == generation;
         let Some(entry) = state.entries.get_mut(&op).filter(|_| is_present) else { return (state, false) };
         let Poll::Ready(answered) = polled else {
@@ -110,7 +110,7 @@ impl Core {
             }
         }
         state.warn_of(op, &ask, &answered);
-        // What is sent again was not refused.
+        // A request with an unknown outcome is sent again, so it was not refused.
         if answered.outcome != Outcome::Unknown {
             match (&ask, answered.refusal.take(), state.entries.get_mut(&op)) {
                 (Ask::List { path, .. }, refusal, _) => state.paths.listing_refused(*path, refusal),
@@ -144,7 +144,7 @@ impl Core {
 }
 
 impl State {
-    /// Logs what an operator has to mend: an ACL by which a node cannot be deleted, or not be watched.
+    /// Logs what an operator has to fix: an ACL by which a node cannot be deleted or watched.
     fn warn_of(&self, op: Op, ask: &Ask, answered: &Answered) {
         match (ask, &answered.refusal) {
             (Ask::Delete { nodes, .. }, Some(refusal)) if answered.outcome == Outcome::Refused => {

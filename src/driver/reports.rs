@@ -1,8 +1,8 @@
 //! Owns [`Reports`]: the log events and metrics of a session, which run the user's code.
 //!
 //! `tracing` layers and `metrics` recorders may call back into this crate, block or panic. So code under the session's lock,
-//! and the session's task, only queue reports here. A second task makes the reports. Tasks that learn of a loss are woken
-//! before that task.
+//! and the session's task, only queue reports here. A second task makes the reports. Tasks that wait for a loss are woken
+//! before it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -214,7 +214,7 @@ pub(super) fn is_traced() -> bool {
     LevelFilter::current() >= Level::TRACE
 }
 
-/// Marks the end of the task that makes reports when it is dropped, even if the runtime drops the task.
+/// On drop, marks the end of the reports' task, and makes the last reports. So this happens even if the runtime drops the task.
 struct Ended<'a>(&'a Reports);
 
 impl Drop for Ended<'_> {

@@ -23,7 +23,7 @@ use crate::machine::{
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
 
-/// The longest time between two beats, in microseconds.
+/// The longest time between two beats of the session's task, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
 
 /// Why a session has ended, if its task did not run to its end.
@@ -104,7 +104,7 @@ impl State {
         self.reports.connected(i64::from(is_up) - i64::from(was_up));
     }
 
-    /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new one the session is
+    /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new machine the session is
     /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
     /// nodes go with it.
     pub(super) fn fail(&mut self) {
@@ -194,8 +194,8 @@ impl State {
         self.deferred.notifies_changes |= !std::mem::replace(&mut self.is_refused, true);
     }
 
-    /// Drops everything that keeps the ZooKeeper session open, except the client. The caller must drop the client after
-    /// unlock.
+    /// Drops the requests and watches, and returns the client: all of them keep the ZooKeeper session open. The caller must
+    /// drop the client after unlock.
     pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
         self.drop_flights();
         self.client.take()
@@ -266,7 +266,7 @@ impl State {
             // Events of own nodes are read first: a waiter whose node is gone gets no lock by the deletion of its predecessor.
             let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
             entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
-            // The watch wakes the task only after it has been polled once.
+            // A watch wakes the task only after it has been polled, so let the task poll it.
             self.deferred.unread.push(op);
         }
     }
@@ -279,7 +279,7 @@ impl State {
             Ask::Watch { path, name, .. } => {
                 let bytes = self.budget.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
-                // One reservation serves for every predecessor. Other clients' names may be longer; they are not watched.
+                // One reservation serves for every predecessor. A node with a longer name, of another client, is not watched.
                 let most = entry.draft.longest_node(self.budget.root_bytes);
                 if bytes <= most && self.budget.waiter(&mut entry.watch_reservation, most, &self.reports) {
                     Ok(None)

@@ -53,12 +53,12 @@ impl Task {
                 let has_slept = beats.beat(&core, &mut state);
                 let mut state = core.read(state, &mut unread);
                 core.fire_timers(&mut state);
-                // The task goes on below, whatever has changed.
+                // This pass handles all changes so far, so the task need not be woken for them.
                 state.deferred.wakes_driver = false;
                 (state.machine.life(), state.is_replaced(), has_slept, state.wakes_at)
             };
             if has_slept {
-                // Timers are late after a sleep, so all that wait by a timer look again now.
+                // Timers are late after a sleep. So wake all subscribers, which look at the state again.
                 core.changes.send_replace(());
             }
             match life {
@@ -88,7 +88,7 @@ impl Task {
             }
             tokio::select! {
                 () = core.ready.driver.notified() => {}
-                // It stays elapsed until it is reset, which the next pass does: `wakes_at` has passed.
+                // The next pass sets the timer again, because `wakes_at` has passed and so changes.
                 () = timer.as_mut() => {}
             }
         }
@@ -104,8 +104,8 @@ impl Drop for Task {
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
         self.core.end(&mut state, RUNTIME_GONE);
-        // The holds now report a loss, so their nodes must go. The session ends with its client, or with its runtime. A
-        // client without its runtime is dead, but `Session::client` may still return it.
+        // The holds now report a loss, so the ZooKeeper session must end. After a panic, the drop of the client ends it. If
+        // the runtime is gone, the client is dead already, and is kept: `Session::client` may still return it.
         let dropped = if is_panicking { state.client.take() } else { None };
         state.close();
         drop(state);
@@ -114,8 +114,8 @@ impl Drop for Task {
     }
 }
 
-/// Ends our session after the server gave the connection to another one. Drops the client, which is in a session that nobody
-/// asked for. Returns the session that was ours.
+/// Ends our session after the server gave the connection to another session. Drops the client, because its session is not
+/// ours. Returns our session.
 fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
@@ -205,7 +205,7 @@ async fn shut_down(core: &Core) -> Closing {
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<(Moment, Instant)>,
-    /// When the numbers were last reported.
+    /// When the metrics were last reported.
     reported: Moment,
 }
 

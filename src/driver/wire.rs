@@ -45,8 +45,8 @@ impl From<Outcome> for Answered {
 }
 
 impl Answered {
-    /// Returns the answer to a request that was refused or lost. `refusal` makes the error for the caller, if that ends the
-    /// call.
+    /// Returns the answer to a request that was refused or lost. `refusal` makes the error for the caller, if the
+    /// failure ends the call.
     fn failed(error: ZkError, refusal: impl FnOnce(ZkError) -> Error) -> Self {
         let answered = Self::unanswered(error.clone());
         let is_over =

@@ -16,7 +16,7 @@ pub struct Spec {
     pub admission: Admission,
     /// Whether the caller queues if the lock is contended.
     pub waits: bool,
-    /// The hold is lost after so many microseconds, unless it ends before.
+    /// The hold is lost after this many microseconds, unless it ends before.
     pub max_hold: Option<u64>,
     /// Whether the create may set the data of the paths to empty, to count their children.
     pub may_count: bool,
@@ -29,8 +29,8 @@ pub enum Admission {
     #[default]
     First,
     /// The path has at most `limit` children, the acquisition's own included. Callers take turns to create permits, and
-    /// queue for the turn at the path `turn`. `turn` is `None` in the create that a caller sends in its turn. Without a
-    /// turn, a caller sends a create only if the answer can grant the permits.
+    /// queue for the turn at the path `turn`. Before it queues there, a caller may send one create whose answer can grant
+    /// the permits. `turn` is `None` in the spec of the create that a caller sends in its turn.
     Permits { limit: u32, turn: Option<Path> },
 }
 
@@ -55,8 +55,8 @@ pub struct Acquisition {
     /// The acquisitions that follow one of these nodes, each with the path.
     pub followers: Vec<(Op, Path)>,
     /// How many guids were given out in this ZooKeeper session: to creates of this acquisition and of its turns, and to
-    /// downgrades. So the node of a lost create is never mistaken for that of a later one. Always 0 in a turn, which counts
-    /// in its caller.
+    /// downgrades. So the node of a lost create is never mistaken for that of a later one. Always 0 in a turn: its
+    /// guids count in its caller.
     pub attempt: u16,
     /// Whether a path was missing, so that the next create also creates missing parents.
     pub creates_parents: bool,
@@ -162,7 +162,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// A word, for labels.
+    /// Returns the loss as a word, for labels.
     #[doc(hidden)]
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -190,8 +190,8 @@ impl fmt::Display for Loss {
 
 impl std::error::Error for Loss {}
 
-/// After so many lost creates in a row, the create itself may be what makes the server close the connection. Then the next one
-/// mostly comes a while after the reconnect, so that the other requests of the session are answered.
+/// After this many lost creates in a row, the create itself may be what makes the server close the connection. The next
+/// create is then mostly sent a second after the reconnect, so that the session's other requests are answered before.
 pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {
@@ -245,7 +245,7 @@ impl Acquisition {
         self.queues.iter().all(|queue| queue.position != Position::Unknown)
     }
 
-    /// Returns whether the acquisition waits, and the number of contenders ahead is known.
+    /// Returns whether contenders are ahead of the acquisition, and their number is known.
     pub(crate) fn is_placed(&self) -> bool {
         self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }

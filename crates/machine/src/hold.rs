@@ -99,7 +99,7 @@ impl<T: Trust> Machine<T> {
         self.trust.until() > now
     }
 
-    /// Returns whether the lock is held. A turn is not: its nodes keep a place in the queue, as those of a waiter do.
+    /// Returns whether the lock is held. A granted turn does not count, because it locks nothing.
     pub(crate) fn is_held(&self, op: Op) -> bool {
         self.phase(op) == Some(Phase::Held) && !is_turn(op)
     }
@@ -120,8 +120,8 @@ impl<T: Trust> Machine<T> {
         self.turn_or_permits_came(now, op);
     }
 
-    /// Releases a hold by deleting its nodes. Followers of an exclusive hold have the lock as soon as the delete is
-    /// sent.
+    /// Releases a hold by deleting its nodes. Followers of an exclusive hold may be granted the lock as soon as
+    /// the delete is sent.
     pub fn release(&mut self, now: Moment, op: Op) {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Held)
@@ -156,7 +156,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Watches the nodes of holds that last, and renews trust. Called every sixteenth of the session timeout.
+    /// Watches the nodes of holds that have lasted two ticks, and renews trust. Called every sixteenth of the session
+    /// timeout.
     pub fn tick(&mut self, now: Moment) {
         let held: Vec<Op> =
             self.holds().filter(|(_, acquisition)| acquisition.phase == Phase::Held).map(|(op, _)| op).collect();

@@ -1,6 +1,6 @@
 //! Lists the nodes of this session, to see whether they are there, and whether the connection belongs to our session. A
 //! server may answer a reconnect with another session, which the client accepts silently (ClickHouse Keeper does so).
-//! Our nodes then belong to a session that nobody keeps alive, while every request is answered.
+//! Then every request is answered, but nothing keeps our session and its nodes alive.
 
 use std::collections::BTreeSet;
 
@@ -38,27 +38,27 @@ pub struct OwnListing {
     pub lost: u8,
 }
 
-/// The session is given up after this many lost listings in a row: the server seems to close the connection on each. The
-/// sessions after it ask only after a reconnect, and are given up with the first that is lost.
+/// The session is given up after this many lost listings in a row: the server seems to close the connection on each. Later
+/// sessions send this listing only after a reconnect, and are given up when the first one is lost.
 const LOST_LISTINGS: u8 = 11;
 
 /// How many refused watches on our own nodes are retried at a time.
 const MAX_RETRIES: usize = 4;
 
 impl OwnListing {
-    /// Returns whether the server seems to close each connection on which it is asked, and has not answered since.
+    /// Returns whether the server seems to close each connection over which this listing is sent.
     pub fn is_refused(self) -> bool {
         self.lost >= LOST_LISTINGS
     }
 
-    /// Returns what is known of it in the next session.
+    /// Returns what the next session knows of this listing.
     pub(crate) fn in_next_session(self) -> Self {
         Self { is_asked: false, lost: if self.is_refused() { LOST_LISTINGS } else { 0 } }
     }
 }
 
 impl<T: Trust> Machine<T> {
-    /// Forgets the identity after a reconnect. Lists our own nodes by the first request over the new connection.
+    /// Forgets the identity after a reconnect. The first request over the new connection lists our own nodes.
     pub(crate) fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
         self.ops.values_mut().for_each(|acquisition| acquisition.shown = Shown::Unasked);
@@ -86,7 +86,7 @@ impl<T: Trust> Machine<T> {
         self.own_listing.is_refused()
     }
 
-    /// Lists the nodes of this session from time to time, in case that events are lost.
+    /// Lists the nodes of this session in case events were lost, unless the server seems to close the connection then.
     pub(crate) fn list_own_again(&mut self) {
         if !self.own_listing.is_refused() {
             self.list_own();
@@ -108,7 +108,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
     }
 
-    /// Lists the nodes of this session again, and retries refused watches on them.
+    /// If watches on nodes of this session were refused, lists these nodes again, and retries the watches.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
         let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
         let queues = there.flat_map(|(op, acquisition)| {

@@ -46,7 +46,8 @@ pub use crate::trust::{Ledger, Moment, Trust};
 /// The number of an acquisition, chosen by the driver. No two live acquisitions have the same number.
 pub type Op = u32;
 
-/// The highest bit of an `Op` marks a turn. The other bits are the number of the acquisition that takes the turn.
+/// The highest bit of an `Op` marks a turn of a semaphore (see `turn.rs`). The other bits are the number of the
+/// acquisition that takes the turn.
 const TURN: Op = 1 << (Op::BITS - 1);
 
 /// Returns the acquisition of the caller: the one that takes the turn if `op` is a turn, otherwise `op`.
@@ -70,7 +71,7 @@ pub fn turn_of(op: Op) -> Op {
 pub type Path = u32;
 
 /// A value that `Eq` and `Hash` ignore. The explorer (`verify/explore`) merges states that differ only in such values,
-/// so what it checks must not depend on them.
+/// so the explorer's checks must not depend on such values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untracked<T>(pub T);
 
@@ -143,13 +144,13 @@ pub enum Ask {
     },
     /// Lists the nodes of the session that the connection belongs to.
     ListOwn,
-    /// A read, and a transaction of one check, both of `/`. They renew trust while there are holds.
+    /// A read of `/`, and a transaction of one check of `/`. Both renew trust while there are holds.
     Read,
     Check,
 }
 
 impl Ask {
-    /// Returns the acquisition whose caller reads the answer. `None` for a request of the session itself.
+    /// Returns the acquisition of the caller that the request is for. `None` for a request of the session itself.
     #[must_use]
     pub fn op(&self) -> Option<Op> {
         self.acquisition().map(caller_of)
@@ -259,7 +260,7 @@ pub enum Event {
     WatchForLoss(Op),
     /// The handle is gone: its future or guard was dropped at any point, or its result was read.
     Abandon(Op),
-    /// No more locks are granted, and the session closes when the last hold is released.
+    /// No more locks are granted, and the session closes when no hold is left.
     Drain,
     Close,
     /// `is_stale`: the request was sent over an earlier connection.
@@ -296,7 +297,7 @@ pub enum Event {
     Timer(Timer),
 }
 
-/// A command to the driver. It carries out all commands, in sequence, before it handles another event.
+/// A command to the driver. The driver carries out all commands, in sequence, before it handles another event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     Send(Ask),
@@ -309,9 +310,9 @@ pub enum Action {
     /// The connection does not belong to our session, or that cannot be found out. The driver drops the client and
     /// connects again.
     Replace,
-    /// Another process has the unique name of the session, which ends for good.
+    /// Another process has the session's unique name, so the session ends for good.
     Yield,
-    /// The session no longer needs its client. `is_clean`: no node of it is known to be left.
+    /// The session no longer needs its client. `is_clean`: no node of the session is known to be left.
     End {
         is_clean: bool,
     },
@@ -342,7 +343,7 @@ pub struct Machine<T> {
     pub ops: BTreeMap<Op, Acquisition>,
     pub paths: BTreeMap<Path, PathState>,
     pub deletes: BTreeMap<OpNode, PendingDelete>,
-    /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
+    /// Nodes whose delete was refused, mostly by an ACL. Each fallback poll tries again.
     pub refused: BTreeSet<OpNode>,
     pub timers: Timers,
     pub out: Vec<Action>,

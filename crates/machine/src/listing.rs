@@ -1,5 +1,5 @@
 //! Lists lock paths. One listing of a path is under way at a time. It serves all acquisitions that wanted one when it
-//! was sent; later ones share the next. Listings also find the nodes of lost creates.
+//! was sent. Acquisitions that want one later share the next. Listings also find the nodes of lost creates.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Microseconds from the first search to the second. A server was seen to apply a create of a lost connection after the
-/// first.
+/// first search.
 const SECOND_SEARCH: u64 = 1_000_000;
 
 /// Microseconds before a lost request is sent again, if the connection is still up.
@@ -54,7 +54,7 @@ pub enum OrphanSearch {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ActiveListing {
     pub ops: BTreeSet<Op>,
-    /// Which orphan search this listing is. A barrier is sent before a search.
+    /// The orphan search that this listing does. A barrier is sent before a search.
     pub search: OrphanSearch,
 }
 
@@ -185,9 +185,9 @@ impl<T: Trust> Machine<T> {
             _ => names.iter().copied().filter(|name| !orphans.contains(name)).collect(),
         };
         self.delete_in(path, orphans);
-        // A session that is about to end leaves the nodes of its name: they may be of the next one.
+        // A session that is about to end deletes no nodes of its unique name: the next process may have created them.
         if self.life == Life::Open {
-            // They stay in the order, so nobody takes their turn before they are gone.
+            // These nodes stay in the order, so no waiter comes first before they are gone.
             let of_name: Vec<Name> = names.iter().copied().filter(|name| self.has_name_of(*name)).collect();
             if lost_a_node && !of_name.is_empty() {
                 return self.yield_name(now);

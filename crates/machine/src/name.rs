@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kind of a contender. Servers do not know kinds: the name of the lock node shows it, whichever client created it.
+/// The kind of a contender. Servers do not know kinds: the name of a lock node shows its kind, whichever client created it.
 ///
 /// As text (`Display`) it is `lock`, `reader`, `writer`, `permit` or `candidate`. `zklock list` shows the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl fmt::Display for ContenderKind {
 }
 
 impl Kind {
-    /// The word for it, as in `Display`.
+    /// Returns the word for the kind, as in `Display`.
     #[doc(hidden)]
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// The parsed name of a lock node. The driver keeps the texts, and invents guids for names that are not ours.
+/// The parsed name of a lock node. The driver keeps the texts, and invents guids for names that are not spelled like ours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     pub number: i32,
@@ -96,7 +96,7 @@ impl Name {
     }
 }
 
-/// Returns whether a number is near the wrap, where numbers alone do not show the order.
+/// Returns whether a number is near the wrap of the counter, where numbers alone do not show the order.
 pub fn is_near_wrap(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
@@ -141,8 +141,8 @@ impl<'a> Order<'a> {
         at.or_else(|| self.names.iter().position(|name| *name == own))
     }
 
-    /// Returns the last contender before `place` that `kind` waits for, and their number. Permits wait for no
-    /// contender.
+    /// Returns the last contender before the index `place` that `kind` waits for, and how many such contenders there are.
+    /// Not for permits, which are only counted.
     pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {

@@ -10,7 +10,7 @@ use crate::{
 /// The state of an acquisition's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
-    /// There are no nodes: no create was sent, it was lost, or its nodes are being deleted.
+    /// There are no nodes: no create was sent, the create was lost, or the nodes are being deleted.
     None,
     /// The create is under way. `guid`: that of the first node.
     Sending { guid: u128 },
@@ -49,7 +49,8 @@ pub struct PendingDelete {
 /// The bits of a nonce that differ between the sessions of one unique name.
 const LIFE: u64 = 0xfff;
 
-/// The bits that a UUID has its version in, and the version of nonces with a name. Random nonces have the version 4.
+/// The bits of a nonce in which its UUIDs have their version, and the version of nonces with a unique name. Random nonces
+/// have version 4.
 const VERSION: u64 = 0xf000;
 const NAMED: u64 = 0x8000;
 
@@ -113,7 +114,7 @@ impl<T: Trust> Machine<T> {
         self.nonce & VERSION == NAMED
     }
 
-    /// Returns whether a node of this session belongs to no acquisition.
+    /// Returns whether a node is of this session, and belongs to no acquisition.
     pub fn is_orphan(&self, path: Path, name: Name) -> bool {
         let is_awaited =
             || self.deletes_of(name.guid_op()).any(|(_, delete)| delete.replaced_by == Some(name.guid));
@@ -263,7 +264,7 @@ impl<T: Trust> Machine<T> {
             return;
         };
         match outcome {
-            // After a delete with an unknown outcome nobody can know who deleted the node.
+            // After a delete with an unknown outcome, that delete may have removed the node. So this is no loss.
             Outcome::NoNode if !may_be_done => acquisition.released = End::Lost(Loss::Deleted),
             Outcome::NoNode if !is_trusted => acquisition.released = End::Lost(Loss::TrustEnded),
             Outcome::Refused => acquisition.released = End::Refused,

@@ -160,7 +160,7 @@ impl<T: Trust> Machine<T> {
                 return self.take_turn(now, op);
             }
             self.move_to(op, at, Position::PermitsTaken);
-            // The turn's node keeps the caller's place in the queue, so its deletion must be noticed at once.
+            // The turn's node keeps the caller's position among the turns, so its deletion must be noticed at once.
             self.watch_for_loss(turn_of(op));
             return self.request_listings(op);
         };
@@ -182,7 +182,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Handles the listing of a `try`. With a contender ahead, ends it without a write. Otherwise sends the create.
+    /// Handles a listing of a `try`. If the lock is contended, ends the `try` without a write. Sends the create once all
+    /// listings show that the lock is free.
     pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(other_children);
@@ -297,7 +298,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Sends a confirm together with the listing if trust is too old for a grant, so that both take one round trip.
+    /// Sends a confirm together with the listing if trust does not suffice for a grant, so that both take one round trip.
     fn confirm_early(&mut self, now: Moment, op: Op, path: Path) {
         let is_shared =
             self.paths.get(&path).is_some_and(|state| state.listing.is_some() || !state.wanted.is_empty());
@@ -309,7 +310,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Hands the lock over to a follower, because its predecessor is released: the delete is sent.
+    /// Hands the lock over to a follower, because the delete of its predecessor's node was sent.
     pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self
@@ -343,7 +344,8 @@ impl<T: Trust> Machine<T> {
         if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
-    /// Asks a quorum whether the nodes are there. A turn is withdrawn meanwhile.
+    /// Asks a quorum whether the nodes are there. Meanwhile a hold stays a hold, but a granted turn has to be granted
+    /// again.
     pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
         let is_held = self.is_held(op);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
@@ -391,7 +393,7 @@ impl<T: Trust> Machine<T> {
         let Some(acquisition) = self.ops.get_mut(&op).filter(is_its) else { return };
         if let Shown::Missing(since) = acquisition.shown {
             if *outcome == Outcome::Done && sent < since.0 {
-                // A node may have been deleted by hand since.
+                // A node may have been deleted by hand after this confirm, so ask again.
                 if let Phase::Confirming { is_asked, .. } = &mut acquisition.phase {
                     *is_asked = false;
                 }
@@ -399,7 +401,7 @@ impl<T: Trust> Machine<T> {
             }
             acquisition.shown = Shown::Unasked;
             if *outcome == Outcome::Done {
-                // It is there, but was not listed: the connection belongs to another session.
+                // The nodes are there, but were not listed: the connection belongs to another session.
                 return self.replace(now);
             }
             self.identify();
@@ -415,7 +417,7 @@ impl<T: Trust> Machine<T> {
                 match outcome {
                     Outcome::Unknown => self.pause(now),
                     Outcome::Refused => self.finish(now, op, End::Refused),
-                    // The nodes are there, so a lagging server should show them now. Do not hurry to list again.
+                    // The nodes are there, but a lagging server did not list them. List again after a pause.
                     _ if !is_first => {
                         acquisition.phase = Phase::Waiting;
                         for queue in &mut acquisition.queues {
@@ -488,7 +490,7 @@ impl<T: Trust> Machine<T> {
             (Phase::Waiting | Phase::Confirming { .. }, position) => match position {
                 Position::Following(ahead) => self.is_local_head(ahead, queue.path),
                 Position::HandedOver => true,
-                // Only behind a plain predecessor can the lock be granted without a listing, which needs this watch.
+                // A grant without a listing needs this watch. Only behind a plain predecessor is such a grant possible.
                 Position::Watching { is_only, predecessor, .. } => {
                     let may_skip_listing = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
                     may_skip_listing || followed.contains(&queue.path) || waits_for_others
@@ -546,10 +548,10 @@ impl<T: Trust> Machine<T> {
                 acquisition.age = if acquisition.phase == Phase::Held { 2 } else { acquisition.age };
                 self.watch_own(op, Some(path));
             }
-            // A downgrade deletes the node, and its answer shows whether it did.
+            // A downgrade deletes the node, too. The answer to the downgrade shows whether it did.
             Phase::Held if acquisition.change.is_open() => {}
             Phase::Held if !is_turn(op) => self.finish(now, op, End::Lost(Loss::Deleted)),
-            // Its session may have ended, so ask a quorum.
+            // The end of the session also deletes the node, so ask a quorum.
             _ => self.confirm(now, op, false),
         }
     }

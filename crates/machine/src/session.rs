@@ -16,7 +16,7 @@ const LATER: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
     Open,
-    /// The last session is over, and the next is being created.
+    /// A ZooKeeper session is being created: the first, or the next after the last one ended.
     Renewing,
     /// No lock is granted any more; holds go on.
     Draining,
@@ -50,8 +50,8 @@ impl<T: Trust> Machine<T> {
         self.paths.contains_key(&path)
     }
 
-    /// Returns the paths that the driver must keep: those of acquisitions, turns and pending deletes, and all known
-    /// ones.
+    /// Returns the paths that the driver must keep: those of acquisitions, turns and pending deletes, and all that
+    /// the machine has a state of.
     pub fn used_paths(&self) -> HashSet<Path> {
         let queues = self.ops.values().flat_map(|acquisition| acquisition.queues.iter().map(|queue| queue.path));
         let turns = self.ops.values().filter_map(|acquisition| acquisition.spec.admission.turn().copied());
@@ -148,7 +148,7 @@ impl<T: Trust> Machine<T> {
         self.resume(now, true);
     }
 
-    /// Schedules lost requests to be sent again over the same connection, after a pause.
+    /// Schedules lost requests to be sent again over the same connection, after [`PAUSE`].
     pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
@@ -184,7 +184,7 @@ impl<T: Trust> Machine<T> {
         paths.into_iter().for_each(|path| self.send_listing(path));
     }
 
-    /// Ends all waiters. The session closes when the last hold is released.
+    /// Ends all waiters. The session closes when no hold is left.
     pub fn drain(&mut self, now: Moment) {
         if !matches!(self.life, Life::Open | Life::Renewing) {
             return;
@@ -215,14 +215,14 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
     }
 
-    /// Ends the session because another process has its unique name and has deleted a node of it: the one that has lost a node
-    /// yields, so the two do not take a lock from each other in turn.
+    /// Ends the session because another process has its unique name, and has deleted a node of ours. The process that has
+    /// lost a node yields, so that the two do not go on to take a lock from each other.
     pub(crate) fn yield_name(&mut self, now: Moment) {
         self.out.push(Action::Yield);
         self.close(now);
     }
 
-    /// Returns whether no delete is outstanding and no path may have a node of the session that is not known.
+    /// Returns whether no delete is outstanding, and no path may have an unknown node of the session.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)

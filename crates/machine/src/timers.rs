@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Machine, Moment, Op, Path, Trust};
 
-/// The least time between two fallback polls, in microseconds. Each session adds up to half of it, so that not all
-/// sessions poll at the same time.
+/// The time between two fallback polls, in microseconds, unless an early one is scheduled. Each session adds up to half
+/// of it, so that not all sessions poll at the same time.
 const FALLBACK_POLL: u64 = 20_000_000;
 
-/// Returns the time until the next fallback poll. The seed differs between sessions, so that not all poll at the same
-/// time.
+/// Returns the microseconds until the next fallback poll. The seed differs between sessions, so that not all poll at the
+/// same time.
 pub fn fallback_interval(seed: u64) -> u64 {
     FALLBACK_POLL + seed % (FALLBACK_POLL / 2)
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// A time in microseconds, by a clock that the driver reads. The clock runs on while the computer sleeps, and nobody
-/// can set it.
+/// A time in microseconds, by a clock that the driver reads. The clock cannot be set. It should run on while the computer
+/// sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
@@ -52,7 +52,8 @@ pub trait Trust: Clone + Eq + Hash + Debug {
     /// Returns when the next read has to go out, so that a later write proves something.
     fn read_due(&self) -> Moment;
 
-    /// Notes that the process is running. `slept`: how long the computer has slept since the last call.
+    /// Notes that the process is running. `slept`: the microseconds that the computer has slept since the last
+    /// call.
     fn beat(&mut self, now: Moment, slept: u64, is_up: bool);
 
     /// Returns when the session counts as silent, unless an answer comes before.
@@ -61,8 +62,8 @@ pub trait Trust: Clone + Eq + Hash + Debug {
     /// Returns whether an answer to a request that was sent at `sent` is recent enough for a grant.
     fn is_recent(&self, sent: Moment, now: Moment) -> bool;
 
-    /// Starts over for a new session, which is connected at `now`, and was created at `created` or later, if that is
-    /// known.
+    /// Starts over for a new session. It is connected at `now`, and was created at `created` or later. `timeout`: in
+    /// microseconds.
     fn renewed(&mut self, timeout: u64, created: Moment, now: Moment);
 }
 
@@ -93,8 +94,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the account of a session, which is connected at `now`, and was created at `created` or later. If
-    /// `created` is unknown, the process is assumed to have run until now.
+    /// Creates the account of a session, which is connected at `now`, and was created at `created` or later. Without
+    /// `created`, the session is not trusted yet, and no earlier stall of the process is counted. `timeout`: in microseconds.
     #[must_use]
     pub fn new(timeout: u64, created: Option<Moment>, now: Moment) -> Self {
         Self {
@@ -110,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// Returns how long a follower may take to pass a touch of the session on to the leader.
+    /// Returns how long a follower server may take to pass a touch of the session on to the leader.
     fn relay(&self) -> u64 {
         self.timeout / 3
     }

@@ -49,8 +49,8 @@ impl<T: Trust> Machine<T> {
         // While the turn waited, a revocation request may have been written to its node. So the node is watched as soon
         // as the turn is granted.
         self.ops.get_mut(&turn).into_iter().for_each(|acquisition| acquisition.age = 2);
-        // The owner of a turn gives it up when it has its permits. If enough are free, that is soon, so a `try` waits a
-        // little for its turn before it ends as contended.
+        // The caller with the turn gives the turn up when it has its permits. That is soon if enough permits are free. So
+        // a `try` waits a little for its turn before it ends as contended.
         if self.ops.get(&op).is_some_and(|acquisition| !acquisition.spec.waits) {
             self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
         }
@@ -81,7 +81,7 @@ impl<T: Trust> Machine<T> {
         let caller = caller_of(op);
         match self.phase(caller) {
             Some(phase) if is_turn(op) && phase.is_queuing() => self.finish(now, caller, end),
-            // Keep the turn until the caller has read the name of the turn's node.
+            // The turn itself is kept: the error of the caller may name the turn's node.
             Some(Phase::Over(_)) if !is_turn(op) => {
                 self.leave(now, turn_of(op), false);
                 self.ops.get_mut(&turn_of(op)).into_iter().for_each(|turn| turn.phase = Phase::Over(end));

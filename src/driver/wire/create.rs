@@ -28,7 +28,7 @@ const MAX_ROUNDS: usize = 64;
 pub(super) struct Create {
     client: Arc<Client>,
     draft: Arc<Draft>,
-    /// Also writes the empty data of the paths, so that the answer has the numbers of their children.
+    /// Whether the transaction also writes empty data to the paths. The answer then has the numbers of their children.
     counts: bool,
     /// The path of the turns, whose children are counted as well.
     turns: Option<Arc<str>>,
@@ -89,8 +89,8 @@ impl Create {
     /// Returns the missing paths and ancestors, from the top down.
     async fn missing(&self) -> Result<Vec<String>, Box<Answered>> {
         let all: BTreeSet<&str> = self.draft.queues.iter().flat_map(|(path, _)| path.lineage()).collect();
-        // This sends all reads at once. They are awaited one by one below, and not by `join_all`, which may wake the caller while
-        // it is polled: that is done under the session's lock, where no caller may be woken.
+        // This sends all reads at once. They are awaited one by one below, and not by `join_all`: it may wake the session's task
+        // while it is polled, and a create is polled under the session's lock.
         let stats: Vec<_> = all.iter().map(|path| self.client.check_stat(path)).collect();
         let mut missing = Vec::new();
         for (path, stat) in all.into_iter().zip(stats) {
