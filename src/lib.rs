@@ -74,7 +74,8 @@
 //!   connection was lost before the answer, a node that is gone counts as released.
 //! * **Outages.** A waiter keeps its position through a lost connection while its session lives. Its grant may come a
 //!   third of the session timeout after the reconnect, because a session without holds does not renew its
-//!   [trust](#trust) and must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38 session timeouts.
+//!   [trust](#trust) and must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38
+//!   session timeouts.
 //! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
 //!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.

@@ -36,9 +36,9 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 /// Tasks of one process get permits in the order in which they ask. Between processes a share gives way. When a permit
 /// comes back and its [turn](Self::with_turn) of 500 ms is over, the share asks the servers, in one or two small
 /// requests, whether another process misses a permit. If so, the share releases this permit, and queues for another if
-/// its tasks need one. A permit that no task uses is kept for the idle time, even if other processes wait: choose a short
-/// idle time where processes call rarely. [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when
-/// its task is done. So does [`Session::drain`](crate::Session::drain).
+/// its tasks need one. A permit that no task uses is kept for the idle time, even if other processes wait: choose a
+/// short idle time where processes call rarely. [`Semaphore::revoke`] makes a share release a permit: at once if it is
+/// idle, otherwise when its task is done. So does [`Session::drain`](crate::Session::drain).
 ///
 /// Clones are handles of one share. When the last one is dropped, idle permits are released at once, and the others
 /// when their tasks are done. Keep a handle for as long as the process uses the semaphore.
