@@ -34,7 +34,7 @@ pub struct Contender {
     name: String,
     kind: Kind,
     sequence: i32,
-    /// The czxid of the node, which identifies the node in every epoch.
+    /// The czxid of the node. It identifies the node, whatever the epoch in `token`.
     czxid: i64,
     token: FencingToken,
     is_holder: bool,
@@ -60,7 +60,7 @@ impl Contender {
         Ok(Self { czxid: stat.czxid, ..contender })
     }
 
-    /// Creates a waiter whose node carries `data`.
+    /// Creates a waiter whose node carries `data`. Its `czxid` is right only if `token` has no epoch.
     pub(crate) fn of(
         path: &LockPath,
         name: &NodeName<'_>,
@@ -113,8 +113,8 @@ impl Contender {
         self.kind
     }
 
-    /// Returns the sequence number of the contender's node. Numbers wrap, and start over with a new path; see
-    /// [`token`](Self::token).
+    /// Returns the sequence number of the contender's node. Numbers wrap, and start over when the path is created again;
+    /// the [`token`](Self::token) does not.
     #[must_use]
     pub fn sequence(&self) -> i32 {
         self.sequence
@@ -152,8 +152,9 @@ impl Contender {
         self.revoke_requested
     }
 
-    /// Returns the [identifier](Self::identifier) as text; invalid UTF-8 is replaced. The text is empty after a revocation.
-    /// Control characters are left as they are: escape them for a terminal, as the `Display` of a contender does.
+    /// Returns the [identifier](Self::identifier) as text; invalid UTF-8 is replaced. The text is empty after a
+    /// revocation. Control characters are left as they are: escape them for a terminal, as the `Display` of a contender
+    /// does.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)
@@ -188,8 +189,8 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// Text from another client, shown on one row. Characters that end the row, control a terminal or change the direction of
-/// the text are escaped.
+/// Text from another client, shown on one row. Characters that end the row, control a terminal or change the direction
+/// of the text are escaped.
 struct OnOneRow<'a>(&'a str);
 
 impl fmt::Display for OnOneRow<'_> {
@@ -254,10 +255,10 @@ macro_rules! for_operators {
                 ($lock).contenders().await
             }
 
-            /// Counts the nodes of holders and waiters, in one small request for each queue; with several paths,
+            /// Counts the nodes of holders and waiters, in one small request for each queue; with several queues,
             /// returns the sum. The count comes from the connected server, which may be behind the others.
             ///
-            /// A caller with a time limit can check the count first, and not join a queue that is too long.
+            /// If you have little time, check the count first, and do not join a queue that is too long.
             ///
             /// # Cancel safety
             ///
@@ -291,8 +292,8 @@ macro_rules! for_operators {
             /// node was there.
             ///
             /// For operators, when nothing else helps. The holder learns of its loss, but another contender may get the
-            /// lock first. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several locks joins all
-            /// queues again.
+            /// lock before that. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several locks joins
+            /// all queues again.
             ///
             /// # Cancel safety
             ///
@@ -300,8 +301,8 @@ macro_rules! for_operators {
             ///
             /// # Errors
             ///
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender belongs to another lock; otherwise as
-            /// [`contenders`](Self::contenders).
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender belongs to another lock; otherwise
+            /// as [`contenders`](Self::contenders).
             ///
             /// # Examples
             ///
@@ -378,7 +379,7 @@ impl Lock {
         self.path.as_str()
     }
 
-    /// Lists the contenders, queue by queue, in the order of each.
+    /// Lists the contenders queue by queue, each queue in its order.
     pub(crate) async fn contenders(&self) -> Result<Vec<Contender>> {
         let ask = self.session.attempt_within_timeout(|zk| async move {
             let lists = try_join_all(self.all_queues().map(|queue| list_queue(self, queue, &zk))).await?;
@@ -424,7 +425,8 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     ask.await
 }
 
-/// Writes `data` to the node of a contender, or deletes the node if there is no `data`. Returns whether the node was there.
+/// Writes `data` to the node of a contender, or deletes the node if there is no `data`. Returns whether the node was
+/// there.
 async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Result<bool> {
     if !lock.all_queues().any(|queue| queue.path == contender.path) {
         let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
@@ -447,7 +449,8 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     return Err(ZkError::ConnectionLoss);
                 }
                 telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);
-                // Set before the answer, because the session may end first, which drops this future.
+                // Set before the answer, because the session may end first, which drops this future. The retry in the
+                // next session may then find no node, although this call has deleted it.
                 let before = tried.swap(true, Ordering::Relaxed);
                 let changed = match data {
                     Some(data) => zk.write(node, data, version).await,
@@ -498,8 +501,8 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     })
 }
 
-/// Sorts leases by their creation, and marks the holders. Leases of one transaction hold if there are permits for all of
-/// them.
+/// Sorts leases by their creation, and marks the holders. Leases that one transaction created are held if there are
+/// permits for all of them.
 fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
     let created: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
@@ -509,7 +512,8 @@ fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases
 }
 
-/// Sorts contenders into queue order, and marks the holders. A contender with a turn holds nothing yet.
+/// Sorts contenders into queue order, and marks the holders. `is_turn`: this is a semaphore's queue of turns, where a
+/// contender holds nothing yet.
 fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
     order::sort(&mut queue, |contender| (contender.sequence, Some(contender.czxid), &contender.name));
     let mut ahead = BTreeSet::new();

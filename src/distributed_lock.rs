@@ -1,4 +1,4 @@
-//! Owns the traits for services that work with any lock: with one path or several, or without ZooKeeper.
+//! Owns the traits for services that work with any lock: one with a path, one with several, or one without ZooKeeper.
 
 use std::fmt::Debug;
 use std::future::{Future, pending};
@@ -24,8 +24,8 @@ use crate::semaphore::SemaphorePermit;
 ///
 /// Implemented by [`Mutex`](crate::Mutex). [`MultiLock::exclusive`](crate::MultiLock::exclusive) returns one; a
 /// [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders at a time.
-/// Methods that your own lock can do without have default bodies. To implement the trait, depend on `async-trait` (0.1)
-/// and `futures-util` (0.3), whose `BoxFuture` [`LockGuard`] returns.
+/// Methods that your own lock can do without have default bodies. To implement the trait, depend on `async-trait` (0.1),
+/// and on `futures-util` (0.3) for the `BoxFuture` that methods of [`LockGuard`] return.
 ///
 /// # Examples
 ///
@@ -194,8 +194,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read), which
-    /// others may do at the same time.
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::multi_lock::MultiLockBuilder::read): several
+    /// holders may read it at the same time.
     ///
     /// # Examples
     ///

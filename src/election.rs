@@ -29,7 +29,7 @@ use self::run::run_until;
 use self::term::CurrentTerm;
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
-/// `LeaderLatch`. To share a path with its `LeaderSelector`, take a [`Mutex`](crate::Mutex).
+/// `LeaderLatch`. To share a path with Curator's `LeaderSelector`, use a [`Mutex`](crate::Mutex).
 ///
 /// Candidates are known by their [identifier](Options::with_identifier).
 ///
@@ -158,32 +158,34 @@ impl Election {
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Campaigns and leads, term after term, until the future is dropped or the session is over. Use it for a service that leads
-    /// whenever it can.
+    /// Campaigns and leads, term after term, until the future is dropped or the session is over. Use it for a service
+    /// that leads whenever it can.
     ///
-    /// When the candidate is elected, the future calls `term`, and runs the returned future until that ends or the leadership is
-    /// lost. Then it resigns and campaigns again. A lost leadership is no error. A campaign that fails is logged as a warning and
-    /// retried after a pause, of 100 ms at first and 5 s at most.
+    /// When the candidate is elected, it calls `term`, and runs the returned future until that future ends or the
+    /// leadership is lost. Then the candidate resigns and campaigns again. A lost leadership is no error. A campaign that
+    /// fails is logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// A term that panics, or that ends within a second while the leadership lasts (even on request), is followed by a
-    /// pause of 1 s, which doubles up to 30 s. Meanwhile the candidate is not in the queue, so that another can lead. A
-    /// panic is logged as an error with its text, a short term as a warning without a reason: log your error before the
-    /// term returns. A term of more than 30 s starts the pauses over.
+    /// After a term that panics, or that ends within a second while the leadership lasts (even on request), the candidate
+    /// pauses for 1 s. Each further pause is twice as long, up to 30 s. Meanwhile the candidate is not in the queue, so
+    /// that another can lead. A panic is logged as an error with its text, a short term as a warning without a reason: log
+    /// your error before the term returns. After a term of more than 30 s the next pause is 1 s again.
     ///
-    /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
-    /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).
+    /// The candidate resigns only when the future of the term ends, even if that future drops its [`Term`]. When the
+    /// leadership is lost, the future of the term is dropped at its next `await`; see
+    /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
-    /// The future borrows nothing: spawn it, and call [`current_term`](Self::current_term) in a readiness probe. To
-    /// stop in an orderly way, use [`run_until`](Self::run_until).
+    /// The future that `run` returns borrows nothing: spawn it, and call [`current_term`](Self::current_term) in a
+    /// readiness probe. To stop in an orderly way, use [`run_until`](Self::run_until).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the future of the term, and then resigns, or withdraws the candidate, in the background.
+    /// Dropping the future drops the future of the term, and then resigns, or withdraws the candidate, in the
+    /// background.
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A session that was closed or drained
-    /// is no error.
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. After a close or a drain of the
+    /// session the result is `Ok`.
     ///
     /// # Examples
     ///
@@ -248,11 +250,11 @@ impl Election {
         run_until(self.clone(), stop, term)
     }
 
-    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do not
-    /// lead.
+    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do
+    /// not lead.
     ///
-    /// The call compares clocks and sends nothing. The result is therefore right for the first request after a pause of the
-    /// process.
+    /// The call compares clocks and sends nothing. The result is therefore right even for the first request after a pause
+    /// of the process.
     ///
     /// A leadership that is [`Suspended`](crate::HoldState::Suspended) is also returned: look at its state.
     ///
@@ -281,10 +283,11 @@ impl Election {
         Leadership(hold)
     }
 
-    /// Returns the current leader, as far as the connected server knows; `None` if there is no candidate. The server may be
-    /// behind the others, so the leader may have resigned already, or have a successor.
+    /// Returns the current leader, as far as the connected server knows; `None` if there is no candidate. The server may
+    /// be behind the others, so the leader may have resigned already, or have a successor.
     ///
-    /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
+    /// A leader that was asked to resign has an [empty identifier](Contender::identifier), until it
+    /// [proclaims](Leadership::proclaim) something.
     ///
     /// # Errors
     ///
@@ -338,8 +341,8 @@ impl Leadership {
     /// Observers see the identifier first, as [`Contender::identifier`], and then `data`. If you know `data` from the
     /// beginning, use it as the identifier.
     ///
-    /// A revocation overwrites both. If `proclaim` overwrites a revocation in turn, the leader still receives it:
-    /// [`revoke_requested`](crate::Hold::revoke_requested) resolves.
+    /// A revocation overwrites the identifier or `data`. If `proclaim` overwrites a revocation in turn, the leader still
+    /// receives the revocation: [`revoke_requested`](crate::Hold::revoke_requested) resolves.
     ///
     /// # Cancel safety
     ///

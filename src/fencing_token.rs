@@ -21,9 +21,9 @@ const CZXID_BITS: u32 = 55;
 /// # Sending and storing
 ///
 /// A token converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens
-/// do. With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, where every token with
-/// an epoch is, so send it text. The guide [fencing](crate::guide::fencing) has the statements of a store, an HTTP
-/// header and a gRPC metadata pair.
+/// do. With the feature `serde` it is serialized as a number. JavaScript loses digits of numbers above 2⁵³, and every
+/// token with an epoch is larger: send text to JavaScript. The guide [fencing](crate::guide::fencing) has the statements
+/// of a store, an HTTP header and a gRPC metadata pair.
 ///
 /// ```
 /// use zookeeper_recipes::FencingToken;
@@ -51,7 +51,7 @@ const CZXID_BITS: u32 = 55;
 pub struct FencingToken(i64);
 
 impl FencingToken {
-    /// Returns the token, in this epoch, of a node that this transaction created.
+    /// Returns the token of a node, in this epoch. `czxid`: the transaction that created the node.
     pub(crate) fn of_node(node: &str, epoch: u8, czxid: i64) -> Result<Self> {
         let token = Self::try_from(czxid).map_err(|_| {
             let reason = format!(
@@ -86,11 +86,12 @@ impl FencingToken {
         self.0
     }
 
-    /// The [epoch](crate::Options::with_token_epoch) that was configured where the lock was acquired: the token divided by
-    /// 2⁵⁵, without the remainder. 0 if there was none.
+    /// Returns the [epoch](crate::Options::with_token_epoch) that was configured where the lock was acquired: the token
+    /// divided by 2⁵⁵, without the remainder. 0 if no epoch was configured.
     ///
     /// After more than eight million elections of a leader, transaction numbers reach 2⁵⁵. Then a token without an
-    /// epoch seems to have one. The next epoch to configure is above it all the same.
+    /// epoch seems to have one. Even so, the next epoch that you configure must be above the one that this method
+    /// returns.
     ///
     /// # Examples
     ///
@@ -103,7 +104,7 @@ impl FencingToken {
     /// ```
     #[must_use]
     pub const fn epoch(self) -> u8 {
-        // A positive number has 63 bits.
+        // A positive `i64` has 63 bits, so 8 are left for the epoch.
         (self.0 >> CZXID_BITS) as u8
     }
 

@@ -4,8 +4,8 @@
 //! Begin with [choosing], [what can go wrong](what_can_go_wrong) and [fencing]; read [incidents] when something is
 //! wrong.
 
-// A page links to others by labels: `[text][fencing.md]`. Its last lines define the labels for the repository. Here
-// `links.md` comes before the page, and the first definition of a label counts.
+// A page links to others by labels: `[text][fencing.md]`. The last lines of the page define the labels for the
+// repository. Here `links.md` comes before the page, because Markdown uses the first definition of a label.
 
 macro_rules! guides {
     ($($(#[$cfg:meta])? $name:ident: $page:literal,)*) => {$(

@@ -17,13 +17,13 @@ use crate::path;
 use crate::session::Session;
 use crate::telemetry;
 
-/// Slots are short, and the record has to fit into a request.
+/// The bytes of the longest slot. The record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;
 
 /// The longest pause. The end of a longer one may be past what a `SystemTime` can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A fire that finds a later slot on record for longer than this is not merely late, and is worth a warning.
+/// If the later slot on record is older than this, the superseded fire was not merely late, and is worth a warning.
 const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 
 /// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a
@@ -35,7 +35,7 @@ const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 ///
 /// Slots are run in ascending order. Once a later slot is recorded, an earlier one is not run any more, even if it
 /// never ran. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in
-/// which they came, and not in that of their slots. So an earlier slot behind a later one in the queue is not run.
+/// which they came, not in the order of their slots. So an earlier slot behind a later one in the queue is not run.
 ///
 /// The clocks of the machines are not compared. A machine whose clock is far ahead, and whose slots are times of that
 /// clock, therefore stops the job on all machines until that time. A fire that is superseded by a record older than an
@@ -43,8 +43,8 @@ const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 /// record.
 ///
 /// In an outage, a fire waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, by
-/// default one session timeout. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for
-/// it.
+/// default one session timeout. Then it fails with [`Error::Unavailable`], and the slot is run only if it is fired
+/// again.
 ///
 /// The lock is a [`Mutex`] at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the slot,
 /// and the next lines name the machine that ran it. There is one record for each job, however many slots it had. To run
@@ -81,7 +81,7 @@ pub struct Job {
     record: JobRecord,
     least_pause: Duration,
     wait: Duration,
-    /// The transaction that wrote the record, and when it was seen first. Shared by clones.
+    /// The transaction that wrote the record, and when this handle or a clone first saw that record. Shared by clones.
     seen: Arc<PlainMutex<Option<(i64, Instant)>>>,
 }
 
@@ -132,7 +132,7 @@ pub enum JobOutcome<T> {
     /// The job is being run, for this slot or another. The slot of this fire was not run here. If it has to be, fire
     /// again, or [wait](Job::with_wait_limit).
     Running {
-        /// The identifier of the machine that has the lock. Empty if it was asked to release.
+        /// The identifier of the machine that has the lock. Empty if that machine was asked to release.
         by: String,
     },
     /// The last run was recorded less than [`with_least_pause`](Job::with_least_pause) ago. The slot was not run.
@@ -142,7 +142,7 @@ pub enum JobOutcome<T> {
     },
 }
 
-/// The words of the outcomes.
+/// The names of the outcomes in metrics.
 pub(crate) const OUTCOMES: [&str; 5] = ["ran", "ran_already", "superseded", "running", "too_early"];
 
 impl<T> JobOutcome<T> {
@@ -166,7 +166,7 @@ impl<T> JobOutcome<T> {
 /// digits, or fewer. Versions do not ascend as text: `1.10.0` comes before `1.9.0`. Number migrations instead, and do
 /// not mix numbers and text in one job.
 ///
-/// At most 1,024 bytes, not empty, without control characters.
+/// A slot has 1 to 1,024 bytes, and no control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobSlot(String);
 
@@ -241,7 +241,7 @@ pub struct LastJob {
 }
 
 impl LastJob {
-    /// `None` if the node has no data, as before the first run.
+    /// Parses the data of the record, which was written at `at`. `None` if the slot is empty, as in a node without data.
     fn parse((data, at): (Vec<u8>, SystemTime)) -> Option<Self> {
         let text = String::from_utf8_lossy(&data);
         let (slot, by) = text.split_once('\n').unwrap_or((&text, ""));
@@ -303,9 +303,9 @@ impl Job {
     /// Use it for slots that come from the machines' own clocks, like "now, to the minute". There, a fast job may have
     /// ended before a machine with a late clock fires, perhaps for another slot. Set the pause longer than the clocks
     /// differ, and shorter than the period. The pause is measured by the clock of the servers' leader. After a change
-    /// of leader it is off by the difference of the leaders' clocks. It ends at the latest `pause` after this handle,
-    /// or a clone, first saw the record, by the clock of this machine. So keep the handle between fires. The check
-    /// costs a write.
+    /// of leader it is off by the difference of the leaders' clocks. By the clock of this machine, it ends at the latest
+    /// `pause` after this handle, or a clone, first saw the record. So keep the handle between fires. The check costs a
+    /// write.
     #[must_use]
     pub fn with_least_pause(mut self, pause: Duration) -> Self {
         self.least_pause = pause.min(LONGEST);
@@ -335,7 +335,7 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops that of `work` and releases the lock in the background. A slot that was recorded
+    /// Dropping the future drops the future of `work` and releases the lock in the background. A slot that was recorded
     /// before the work stays recorded.
     ///
     /// # Errors
@@ -346,9 +346,10 @@ impl Job {
     /// [`Error::Lost`] if the lock was lost before the work was done and recorded: the work may have been done in part,
     /// or, with [`After`](JobRecord::After), as a whole.
     ///
-    /// [`Error::InvalidInput`] if the slot cannot be stored or compared. [`Error::NoAuth`] if the ACLs deny it: the job needs
-    /// the rights that a lock needs, READ and WRITE on the record, and for [`with_least_pause`](Self::with_least_pause) WRITE on the lock
-    /// path. Otherwise as [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    /// [`Error::InvalidInput`] if the slot cannot be stored or compared. [`Error::NoAuth`] if the ACLs deny it: the job
+    /// needs the rights that a lock needs, READ and WRITE on the record, and for
+    /// [`with_least_pause`](Self::with_least_pause) WRITE on the lock path. Otherwise as
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Examples
     ///
@@ -417,7 +418,8 @@ impl Job {
         done.map(JobOutcome::Ran)
     }
 
-    /// Returns the record: the last slot that was recorded, as far as the connected server knows; `None` before the first.
+    /// Returns the record: the last slot that was recorded, as far as the connected server knows. `None` before the first
+    /// slot is recorded.
     ///
     /// # Cancel safety
     ///
@@ -441,7 +443,7 @@ impl Job {
         self.read(None).await
     }
 
-    /// Acquires the lock to run `slot`; the inner error is why this process must not run it.
+    /// Acquires the lock to run `slot`. The inner error is the outcome if this process must not run the slot.
     async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<MutexGuard, JobOutcome<T>>> {
         slot.validate()?;
         let began = Instant::now();
@@ -476,7 +478,8 @@ impl Job {
         }
     }
 
-    /// Returns why the holder must not run `slot`. After the grant, the record is as the last holder has left it.
+    /// Returns why the holder must not run `slot`; `None` if it may. Reads the record again after the grant, because
+    /// earlier holders may have written it until then.
     async fn why_not<T>(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Some(last) = guard.run_until_lost(self.read(Some(Duration::MAX))).await?? else {
             return Ok(None);
@@ -516,12 +519,12 @@ impl Job {
 
     /// Returns `TooEarly` if the pause after a run that was recorded at `last` is not over.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
-        // Our clock decides first: the leader that dated the record may have had a clock that was far ahead.
+        // Our clock decides first: the clock of the leader that dated the record may have been far ahead.
         if self.age() >= self.least_pause {
             return Ok(None);
         }
         let until = last + self.least_pause;
-        // A write, because it returns the time of the servers. Nobody reads the data.
+        // A write, because it returns the time of the servers. No client reads the data.
         let now = time(self.write(guard, guard.path(), &[]).await?.mtime);
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))
     }
@@ -563,7 +566,7 @@ impl Job {
                 match written.await? {
                     Ok(written) => return written,
                     Err(ZkError::NoNode) if !is_missing => is_missing = true,
-                    // Created by a request of ours whose answer was lost.
+                    // Created meanwhile, perhaps by a request of ours whose answer was lost.
                     Err(ZkError::NodeExists) => is_missing = false,
                     Err(error) => return Err(Error::refused("write", path, error)),
                 }
@@ -580,7 +583,7 @@ fn written(mut results: Vec<MultiWriteResult>) -> Result<Stat, ZkError> {
     }
 }
 
-/// Converts the milliseconds of the servers.
+/// Converts a time of the servers, in milliseconds since 1970.
 fn time(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or_default())
 }

@@ -68,12 +68,14 @@
 //!   once the servers can be reached again.
 //! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
 //!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](error::Unanswered) in
-//!   `why`. With a `d` of zero the call does not wait for a connection: without one it returns at once.
+//!   `why`. With a `d` of zero the call is a `try_lock` that does not wait for a connection: without one it returns at
+//!   once.
 //! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
 //!   connection was lost before the answer, a node that is gone counts as released.
 //! * **Outages.** A waiter keeps its position through a lost connection while its session lives. Its grant may come a
-//!   third of the session timeout after the reconnect, because a session without holds does not renew its trust and
-//!   must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38 session timeouts.
+//!   third of the session timeout after the reconnect, because a session without holds does not renew its
+//!   [trust](#trust) and must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38
+//!   session timeouts.
 //! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
 //!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.
@@ -90,9 +92,9 @@
 //! * **A waiter whose node is deleted by hand may still be granted the lock**, if a holder of its own session releases
 //!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time, with the
 //!   larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted). A semaphore's caller whose node
-//!   in the queue is deleted just when permits become free may still get them. Never more permits are in use than the
-//!   limit.
-//! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout,
+//!   in the queue is deleted just when permits become free may still get them. Even then, the permits in use do not
+//!   exceed the limit.
+//! * **A dead waiter stops all waiters behind it** until the servers expire its session, up to about one session timeout,
 //!   although nobody holds the lock. In a semaphore, this happens even if permits are free. The guide [what can go
 //!   wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
@@ -103,7 +105,7 @@
 //! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes in `locks`
 //!   and `leases` below its path, the others directly below theirs. Neither sees the other's nodes. Use one recipe for
 //!   each path.
-//! * **The data of a lock's path is the lock's.** An uncontended lock is acquired in one request, which also writes
+//! * **The data of a lock's path belongs to the lock.** An uncontended lock is acquired in one request, which also writes
 //!   empty data to the path. Data that you write there after the session saw the path empty may be overwritten;
 //!   [`Options::with_one_request`] turns that off.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
@@ -116,7 +118,7 @@
 //!   connect in each copy.
 //! * **Servers with different limits for session timeouts.** A session relies on the timeout of its first connection. A
 //!   server with a lower limit shortens it at a reconnect, and the client does not report that. Such a session may
-//!   expire before its holds report the loss. Changing the limits server by server has the same effect meanwhile.
+//!   expire before its holds report the loss. While you change the limits server by server, the same can happen.
 //!
 //! # Trust
 //!
@@ -128,8 +130,8 @@
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
 //! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest
 //!   write.
-//! * A hold survives 0.38 *T* without an answer, if the servers answered at once before. After a reconnect trust is back
-//!   with the first write that is answered.
+//! * A hold survives 0.38 *T* without an answer, if the servers had answered promptly until then. After a reconnect,
+//!   trust is back with the first write that is answered.
 //! * Trust costs four small writes and four reads per *T* and session with holds, for any number of holds.
 //!
 //! # Do not block the runtime
@@ -153,7 +155,8 @@
 //! * A layer that *blocks*, on a full pipe for example, blocks one thread of the runtime. Losses are reported in time
 //!   as long as the runtime has another thread. A runtime with one thread stands still; see
 //!   [above](#do-not-block-the-runtime).
-//! * Spans, and the events of a call such as `held`, come from the thread of that call. A layer that blocks there delays the call.
+//! * Spans, and the events of a call such as `held`, come from the thread of that call. A layer that blocks there delays
+//!   the call.
 //!
 //! # Futures
 //!
@@ -186,7 +189,7 @@
 //!
 //! # Features
 //!
-//! None is on by default.
+//! No feature is on by default.
 //!
 //! * `blocking`: [`blocking`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/blocking/), the locks for threads
 //!   without a runtime. One session can serve both threads and tasks.
@@ -198,10 +201,10 @@
 //! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: the features of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
 //!
-//! The crate needs ZooKeeper 3.6 or later, and a Unix for its promises. Elsewhere it runs for development only: the
-//! clock may stand still while the computer sleeps, and nothing is tested.
+//! The crate needs ZooKeeper 3.6 or later, and keeps its promises on Unix only. Use it on other systems for development
+//! only: there the clock may stand still while the computer sleeps, and nothing is tested.
 //!
-//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is exported, `async-trait` 0.1 and `futures-util`
+//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is re-exported, `async-trait` 0.1 and `futures-util`
 //! 0.3 for the traits, and `tracing` 0.1 for spans. Depend on the last three where you name their items.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -241,7 +244,7 @@ pub mod testing;
 
 pub use zookeeper_client;
 
-// The decisions of a session: see DESIGN.md.
+// The state machine that decides when a lock is granted, released or lost: see DESIGN.md.
 use zookeeper_machine as machine;
 
 pub use crate::config::Config;

@@ -14,11 +14,12 @@ use crate::session::Session;
 
 /// Several locks that are acquired together, or not at all.
 ///
-/// One transaction joins all queues, so the order is the same in every queue. No two multi-locks can wait for each
-/// other, in any order of paths. *n* uncontended locks cost one write.
+/// One transaction joins all queues, so the order is the same in every queue. Two multi-locks therefore cannot wait for
+/// each other, in whatever order they name the paths. *n* uncontended locks cost one write.
 ///
-/// This does not hold beside code that acquires several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`. There, acquire the locks one by one too, in an order of paths that all clients share.
+/// A multi-lock can deadlock with code that acquires several of the locks one after the other, such as Curator's
+/// `InterProcessMultiLock`. Beside such code, acquire the locks one by one too, in an order of paths that all clients
+/// share.
 ///
 /// The nodes of a guard are in the order in which the members were named.
 ///
@@ -72,8 +73,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if there are no paths, if a path cannot be a lock path or is named twice, or if there are
-    /// more paths than fit into one request to a server: about 5,000 of 40 bytes. Missing paths must fit into the same
-    /// request, which leaves about 3,500. This is checked only when the lock is acquired.
+    /// more paths than fit into one request to a server: about 5,000 of 40 bytes. Paths that are missing are created in
+    /// the same request, which leaves room for about 3,500. Whether these fit is checked only when the lock is acquired.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
@@ -95,7 +96,7 @@ impl MultiLock {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
-    /// Returns the path of a member that others may hold at the same time, if there is one.
+    /// Returns the path of a member that several holders may hold at the same time, if there is one.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
         self.lock.queues.iter().find(|queue| !queue.kind.waits_for(queue.kind)).map(|queue| &queue.path)
     }

@@ -124,13 +124,13 @@ impl Mutex {
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
-    /// The call does not wait for other contenders, but it waits for the servers, for up to one session timeout. This
-    /// includes a session that was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does
-    /// not wait for a connection.
+    /// The call does not wait for other contenders. It waits for the servers, for up to one session timeout, even if the
+    /// session was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does not wait for a
+    /// connection.
     ///
-    /// A contended lock costs one round trip and no write. Every node counts, including that of a contender that is
-    /// releasing, or of a dead process whose session has not ended yet. [`contenders`](Self::contenders) may therefore
-    /// be empty afterwards.
+    /// A contended lock costs one round trip and no write. Every node counts. It may belong to a contender that is
+    /// releasing, or to a dead process whose session has not ended yet. So [`contenders`](Self::contenders) may be empty
+    /// afterwards.
     ///
     /// # Examples
     ///
@@ -181,8 +181,8 @@ impl Mutex {
         Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }
 
-    /// Joins the queue, and returns a [`Waiting`]. Await it for the guard. [`lock`](Self::lock) does both. An uncontended lock is
-    /// held from this call on.
+    /// Joins the queue, and returns a [`Waiting`]. Await it for the guard. [`lock`](Self::lock) does both. An uncontended
+    /// lock is held as soon as this call has returned, even if the [`Waiting`] is not awaited.
     ///
     /// # Examples
     ///

@@ -13,7 +13,7 @@ use crate::owner::{Owned, Owner};
 use crate::queue::Kind;
 use crate::session::Session;
 
-/// A fair lock that its owner may lock again while it holds it. On the servers it is a [`Mutex`](crate::Mutex), and
+/// A fair lock that its owner may lock again while holding it. On the servers it is a [`Mutex`](crate::Mutex), and
 /// compatible with Curator's `InterProcessMutex`.
 ///
 /// Ownership is an explicit [`Owner`] value, not the current task: two branches of a `join!` share one task.
@@ -75,9 +75,9 @@ impl ReentrantMutex {
         Ok(Self { lock: Lock::of_one(session, path, Kind::Lock, &options)? })
     }
 
-    /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
-    /// of `owner` is acquiring it, this call waits for the other, and then shares its hold. If the other call is
-    /// dropped, or its guard is gone by then, this call joins the queue.
+    /// Waits for the lock, for as long as it takes. If `owner` holds the lock already, the call costs no request. If
+    /// another call of `owner` is acquiring the lock, this call waits for the other call, and then shares its hold. If
+    /// the other call has failed or was dropped, or its guard is gone by then, this call joins the queue.
     ///
     /// # Examples
     ///
@@ -173,7 +173,7 @@ impl ReentrantMutex {
         let _acquiring = tokio::select! {
             biased;
             acquiring = owned.acquiring.lock() => acquiring,
-            // Another call of the owner waits, so another contender is ahead.
+            // The owner's call that is acquiring waits in the queue, so another contender is ahead.
             () = owned.progress.waits() => return Ok(None),
         };
         if let Some(hold) = owned.hold() {
@@ -186,7 +186,7 @@ impl ReentrantMutex {
     }
 }
 
-/// Returns another guard of a hold, unless the hold is lost.
+/// Returns another guard of a hold, or its loss.
 fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
     match hold.state().loss() {
         Some(loss) => Err(loss.into()),
@@ -206,11 +206,12 @@ for_operators!(ReentrantMutex: |mutex| &mutex.lock);
 pub struct ReentrantMutexGuard(Arc<Hold>);
 
 impl ReentrantMutexGuard {
-    /// Drops this guard. The last guard also releases the lock, and waits until the servers have confirmed the release.
+    /// Drops this guard. If it is the last guard, the call releases the lock, and waits until the servers have confirmed
+    /// the release.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases in the background, if it was the last guard.
+    /// If this was the last guard, dropping the future releases the lock in the background.
     ///
     /// # Errors
     ///

@@ -106,7 +106,7 @@ impl RwLock {
         self.write.acquire().await.map(RwLockWriteGuard)
     }
 
-    /// Reads without waiting for others: `None` if a writer was ahead.
+    /// Acquires the lock for reading without waiting for others: `None` if a writer was ahead.
     ///
     /// # Examples
     ///
@@ -122,7 +122,7 @@ impl RwLock {
         Ok(self.read.try_acquire().await?.map(RwLockReadGuard))
     }
 
-    /// Writes without waiting for others: `None` if another contender was ahead.
+    /// Acquires the lock for writing without waiting for others: `None` if another contender was ahead.
     ///
     /// # Examples
     ///
@@ -265,8 +265,8 @@ impl RwLockWriteGuard {
 /// Returns why no reader can take the place of this writer; `None` if one can.
 fn no_reader_at(writer: &[String]) -> Option<&'static str> {
     match writer.first().and_then(|node| NodeName::parse(node)) {
-        // Near the wrap of the sequence counter, nodes are in the order of creation, so the reader would be behind
-        // waiting writers.
+        // Near the wrap of the sequence counter, nodes are in the order of creation. The reader's node would be the
+        // newest, behind waiting writers.
         Some(name) if name.is_near_wrap() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
              writer; release it and read instead",
@@ -278,13 +278,13 @@ fn no_reader_at(writer: &[String]) -> Option<&'static str> {
 
 /// A failed downgrade, with the writer's guard. The lock is held for as long as this value lives.
 ///
-/// `?` does not convert it into an [`Error`]: that would drop the guard and release the lock. Decide about the guard,
-/// or return `error.source`.
+/// `?` does not convert it into an [`Error`], because that would drop the guard and so release the lock. Go on with
+/// `guard`, or drop it and return `source`.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot go on as a reader")]
 #[non_exhaustive]
 pub struct DowngradeError {
-    /// The writer's guard, still held or lost.
+    /// The writer's guard, whose hold is still held, or lost.
     pub guard: RwLockWriteGuard,
     /// The reason.
     pub source: Error,

@@ -15,8 +15,9 @@ use crate::session::Session;
 
 /// A semaphore with at most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
 ///
-/// A caller first takes a turn, first come, first served. It keeps the turn until it has all of its permits. No caller
-/// therefore keeps half of the permits that it needs, and small requests do not overtake large ones.
+/// A caller that does not get its permits at once queues for its turn, first come, first served. It keeps the turn until
+/// it has all of its permits. So no two callers each keep permits that the other one needs, and small requests do not
+/// overtake large ones.
 ///
 /// The number of permits is configured in every client, and not stored. If clients disagree, each takes permits only
 /// while no more than *its* number are in use, its own included. A client that allows fewer also holds up the waiters
@@ -120,8 +121,8 @@ impl Semaphore {
 
     /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
     ///
-    /// If another caller is about to get its permits, the call waits for that caller, for an eighth of the session timeout
-    /// at most.
+    /// If another caller is about to get its permits, the call waits for that caller, for an eighth of the session
+    /// timeout at most.
     ///
     /// # Examples
     ///
@@ -214,8 +215,9 @@ impl Semaphore {
         self.permits
     }
 
-    /// Returns the number of free permits, as far as the connected server knows, which may be behind the others. A permit
-    /// that a caller is about to get counts as taken, even if that caller is dead and its session has not expired yet.
+    /// Returns the number of free permits, as far as the connected server knows, which may be behind the others. A
+    /// permit that a caller is about to get counts as taken, even if that caller is dead and its session has not expired
+    /// yet.
     ///
     /// Free permits are no promise that [`try_acquire`](Self::try_acquire) gets one: another caller may be ahead.
     ///
@@ -260,9 +262,9 @@ impl Semaphore {
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Counts the permits that the first caller in the queue still misses, in one small request. Zero if no caller
-    /// waits, or if the first can take its permits; if it does not, it has died. The count comes from the connected
-    /// server, which may be behind the others.
+    /// Counts the permits that the first caller in the queue still misses, in one small request. Returns zero if no
+    /// caller waits, or if the first caller can take its permits. A first caller that then does not take them has died
+    /// or hangs. The count comes from the connected server, which may be behind the others.
     ///
     /// # Errors
     ///

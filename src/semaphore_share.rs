@@ -23,24 +23,25 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 /// The share of a [`Semaphore`] that a process keeps: up to `permits` permits, which it lends to its tasks.
 ///
 /// A task that is done returns its permit to the share, and the next task of the process takes it from there without a
-/// request. The share acquires a permit of the semaphore only when a task waits and no permit is idle. It releases a permit
-/// that was idle for the [idle time](Self::with_idle_time).
+/// request. The share acquires a permit of the semaphore only when a task waits and no permit is idle. It releases a
+/// permit that was idle for the [idle time](Self::with_idle_time).
 ///
 /// So a process that has permits does not queue for them. If another process dies in the queue, the share goes on with
-/// its permits, except those that the dead process still misses. Without a share, each [`acquire`](Semaphore::acquire)
-/// queues, and every caller behind a dead waiter waits until its session expires.
+/// its permits, except those that it releases because the dead process still misses them. Without a share, each
+/// [`acquire`](Semaphore::acquire) may queue, and every caller behind a dead waiter waits until the waiter's session
+/// expires.
 ///
 /// # Fairness
 ///
-/// Tasks of one process get permits in the order in which they ask. Between processes a share gives way: when a permit
-/// comes back and its [turn](Self::with_turn) of 500 ms is over, the share asks in one small request whether the first
-/// caller in the queue misses a permit. If so, it releases this permit, and queues for another if its tasks need one. A
-/// permit that no task uses is kept for the idle time, even if other processes wait: choose a short idle time where
-/// processes call rarely. [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when
-/// its task is done. So does [`Session::drain`](crate::Session::drain).
+/// Tasks of one process get permits in the order in which they ask. Between processes a share gives way. When a permit
+/// comes back and its [turn](Self::with_turn) of 500 ms is over, the share asks the servers, in one or two small
+/// requests, whether another process misses a permit. If so, the share releases this permit, and queues for another if
+/// its tasks need one. A permit that no task uses is kept for the idle time, even if other processes wait: choose a
+/// short idle time where processes call rarely. [`Semaphore::revoke`] makes a share release a permit: at once if it is
+/// idle, otherwise when its task is done. So does [`Session::drain`](crate::Session::drain).
 ///
-/// Clones are handles of one share. When the last one is dropped, idle permits are released at once, and the others when
-/// their tasks are done. Keep a handle for as long as the process uses the semaphore.
+/// Clones are handles of one share. When the last one is dropped, idle permits are released at once, and the others
+/// when their tasks are done. Keep a handle for as long as the process uses the semaphore.
 ///
 /// # Examples
 ///
@@ -64,7 +65,8 @@ pub struct SemaphoreShare {
     keeper: Arc<OnceLock<UnboundedSender<Message>>>,
 }
 
-/// The limit of all times here: longer than a process lives.
+/// The longest idle time and the longest turn: more than a process lives. Without a limit, the end of a turn could be past
+/// what an `Instant` can hold.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 #[derive(Clone)]
@@ -76,7 +78,7 @@ struct Settings {
 }
 
 impl SemaphoreShare {
-    /// Creates a share of at most `permits` permits. It has none at first. Sends nothing.
+    /// Creates a share of at most `permits` permits, which has none at first. Sends nothing.
     ///
     /// # Errors
     ///
@@ -102,8 +104,8 @@ impl SemaphoreShare {
         Self { keeper: Arc::default(), ..self }
     }
 
-    /// Sets how long tasks use a permit before the share asks whether another process misses one. If none does, the
-    /// share asks again after half of that time. The default is 500 ms. Set it before the first call: the returned
+    /// Sets the turn: how long tasks use a permit before the share asks whether another process misses one. If none
+    /// does, the share asks again after half a turn. The default is 500 ms. Set it before the first call: the returned
     /// handle is another share.
     #[must_use]
     pub fn with_turn(mut self, turn: Duration) -> Self {
@@ -135,8 +137,8 @@ impl SemaphoreShare {
         self.ask(Message::Wants).await
     }
 
-    /// Acquires a permit without waiting for others: `None` if all permits of the share are in use or being acquired,
-    /// or if none is idle and [`Semaphore::try_acquire`] is contended.
+    /// Acquires a permit without waiting for others: an idle one that is [`Held`](HoldState::Held), otherwise one by
+    /// [`Semaphore::try_acquire`]. `None` if that call is contended, or if the share may not have another permit.
     ///
     /// # Cancel safety
     ///
@@ -205,7 +207,7 @@ struct Idle {
     waiting: AbortHandle,
 }
 
-/// The result of a task of the keeper.
+/// The result of a task that the keeper has spawned.
 enum Done {
     Grown(Result<SemaphorePermit>),
     Tried(Result<Option<SemaphorePermit>>, oneshot::Sender<Result<Option<SharePermit>>>),
@@ -224,11 +226,13 @@ struct Keeper {
     back: WeakUnboundedSender<Message>,
     waiting: VecDeque<oneshot::Sender<Result<SharePermit>>>,
     idle: Vec<Idle>,
-    /// The number of permits that are lent, tried for, or held while the share asks who misses one.
+    /// The number of permits that are lent, being tried for, or kept while the share asks whether another process misses
+    /// one.
     used: usize,
     /// Whether another permit is being acquired.
     is_growing: bool,
-    /// Whether the share is asking if other processes miss a permit. It releases one at a time.
+    /// Whether the share is asking if another process misses a permit. It asks for one permit at a time, so it releases
+    /// one at a time.
     is_looking: bool,
     tasks: JoinSet<Done>,
 }
@@ -294,7 +298,7 @@ impl Keeper {
                 }
             }
             Done::Noticed { is_over } => {
-                // `None` if the permit was lent meanwhile.
+                // Not found if the permit was lent meanwhile.
                 let found = self.idle.iter().position(|idle| idle.waiting.id() == task);
                 let lent = found.map(|at| self.idle.remove(at).lent).filter(|_| !is_over);
                 lent.into_iter().for_each(|lent| self.idle(lent));
@@ -318,7 +322,8 @@ impl Keeper {
         SharePermit { lent: Some(lent), back: self.back.clone() }
     }
 
-    /// Takes the idle permit that was used last, of those certainly held, so that the others can be released.
+    /// Takes the idle permit that was used last, of those certainly held, so that the others reach their idle time and
+    /// are released.
     fn take(&mut self) -> Option<Lent> {
         let is_held = |idle: &Idle| {
             let permit = idle.lent.permit.monitor();
@@ -408,8 +413,8 @@ fn is_kept(permit: &HoldMonitor) -> bool {
 
 /// A permit of a [`SemaphoreShare`]. Dropping it returns it to the share, for the next task of the process.
 ///
-/// It dereferences to the [`Hold`] of the semaphore's permit. All tasks that use the permit, one after the other, have this
-/// hold. So they have the same [token](crate::FencingToken), which does not order the holders of a semaphore.
+/// It dereferences to the [`Hold`] of the semaphore's permit. All tasks that use the permit, one after the other, have
+/// this hold. So they have the same [token](crate::FencingToken), which does not order the holders of a semaphore.
 #[derive(Debug)]
 #[clippy::has_significant_drop]
 #[must_use = "dropping the permit returns it"]

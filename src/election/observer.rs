@@ -51,12 +51,12 @@ impl Observer {
     }
 
     /// Waits until the leader differs from the one that was returned last: another leader, no leader, or the same leader
-    /// with a new proclamation. The first call returns at once.
+    /// with a new proclamation. The first call returns the current leader, without waiting for a change.
     ///
     /// A revocation alone is not reported: the leader that was returned last, identifier included, still applies. (A leader
     /// that was revoked before this observer saw it has an empty [identifier](Contender::identifier) until it proclaims
-    /// one.) [`Election::leader`](crate::Election::leader) and [`contenders`](crate::Election::contenders) show whether the
-    /// leader was asked to resign.
+    /// something.) [`Election::leader`](crate::Election::leader) and [`contenders`](crate::Election::contenders) show
+    /// whether the leader was asked to resign.
     ///
     /// # Cancel safety
     ///
@@ -65,7 +65,7 @@ impl Observer {
     /// # Errors
     ///
     /// [`Error::NoAuth`] if the ACLs deny it; [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any
-    /// more; [`Error::SessionFull`] if it has too many watches.
+    /// more; [`Error::SessionFull`] if the session has too many watches.
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
         let (lock, queue) = (&self.lock, self.lock.queues.first().expect("an election has a queue"));
         let looks = match &mut self.looks {
@@ -86,11 +86,12 @@ impl Observer {
         }
     }
 
-    /// Returns whether the leader that was returned last may be out of date: nothing was returned yet, there is news, the
-    /// session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
+    /// Returns whether the leader that was returned last may be out of date: nothing was returned yet, the servers have
+    /// reported a change, the session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
     ///
     /// While this is false, a change of the leader is noticed as soon as the servers send the event. The session counts as
-    /// connected until the client gives its connection up: for a fifth of the session timeout if the servers have fallen silent.
+    /// connected until the client gives its connection up: for a fifth of the session timeout if the servers have fallen
+    /// silent.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         !self.looks.as_ref().is_some_and(Looks::stands)
@@ -106,13 +107,13 @@ fn is_news(last: Option<&Option<Contender>>, leader: Option<&Contender>) -> bool
     }
 }
 
-/// The leader, if there is one, and the watch for its change, if one was set. `None` if the leader changed since the
-/// listing.
+/// The leader, if there is one, and the watch for its change, if one was set. Outer `None`: the leader has changed since
+/// the listing.
 type Seen = (Option<Option<Contender>>, Option<OneshotWatcher>);
 
 const CHANGED: Seen = (None, None);
 
-/// Finds the leader.
+/// Finds the leader, and watches for a change.
 async fn look(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Seen, Interrupt> {
     match queue.first(lock.session.core(), zk).await? {
         Some(first) => read_leader(lock, queue, &first, zk).await,
@@ -120,7 +121,8 @@ async fn look(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Seen, Interrupt> {
     }
 }
 
-/// Reads the node of the first candidate, and watches it, unless its name is longer than any that this crate creates.
+/// Reads the node of the first candidate. Watches the node, unless its name is longer than any that this crate creates:
+/// the observer has reserved bytes for the watch of such a name.
 async fn read_leader(
     lock: &Lock,
     queue: &Queue,
@@ -143,7 +145,7 @@ async fn read_leader(
     Ok((Some(Some(leader)), watch))
 }
 
-/// Watches for a first candidate: the children of the path, or its creation.
+/// Watches for a first candidate: the children of the path, or the creation of a missing path.
 async fn watch_for_any(core: &Arc<Core>, path: &str, zk: &Zk) -> Result<Seen, Interrupt> {
     let children = zk.retry("watch_children", || zk.watch_children(path)).await?;
     let (nobody, watch) = match found(children, "watch", path)? {

@@ -9,12 +9,12 @@ use crate::lock::Lock;
 use crate::session::{Session, SessionState};
 use crate::telemetry;
 
-/// A term that returns sooner has failed: most likely it could not begin its work. Without a pause the candidate would
-/// be elected again some hundred times a second.
+/// A term that returns sooner than this has failed: most likely it could not begin its work. Without a pause the candidate
+/// would be elected again some hundred times a second.
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A term that is longer than this starts the pauses over.
+/// After a term that is longer than this, the next pause is [`FIRST_PAUSE`] again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a term has ended.
@@ -26,7 +26,7 @@ pub(crate) enum TermEnd {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The pauses of a candidate, each twice as long as the last.
+/// The pauses of a candidate, each twice as long as the last, up to [`LONGEST_PAUSE`].
 pub(crate) struct Pauses {
     session: Session,
     path: String,
@@ -40,8 +40,8 @@ impl Pauses {
         Self { session: lock.session.clone(), path, last: None }
     }
 
-    /// Waits after a term that has failed, but not longer than the session lasts. Call this after the leadership was
-    /// resigned, so that others lead meanwhile.
+    /// Waits after a term that has failed, but not longer than the session lasts. `led`: the length of the term. Call this
+    /// after the leadership was resigned, so that other candidates lead meanwhile.
     pub(crate) async fn after(&mut self, led: Duration, end: TermEnd) {
         if led > LONGEST_PAUSE {
             self.last = None;

@@ -32,7 +32,7 @@ where
         };
         let Some(leadership) = won else { return Ok(()) };
         let (began, monitor) = (Instant::now(), leadership.monitor());
-        // `lead` drops the term's future before the resignation, and catches a panic of that drop.
+        // `lead` drops the term's future when it ends, before the resignation, and catches a panic of that drop too.
         let lead = async { monitor.run_until_lost(term(Term::new(monitor.clone()))).await };
         let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
         let led = tokio::select! {
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// Campaigns until it has won, with a pause after each failure. Returns `None` once the session is closed.
+/// Campaigns until the election is won, with a pause after each failure. Returns `None` once the session is closed.
 pub(crate) async fn win(election: &Election) -> Result<Option<Leadership>> {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -12,9 +12,9 @@ use crate::locked::locked;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::run`](crate::Election::run) keeps.
 ///
-/// A term does not keep the leadership, so you may ignore it or keep it. To resign, let the future of the term return. To end in
-/// an orderly way on request, await [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the
-/// leadership, the session is [drained](crate::Session::drain), or the `stop` of
+/// A `Term` does not keep the leadership, so you may drop it or keep it. To resign, let the future of the term return. To
+/// end in an orderly way on request, await [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an
+/// operator revokes the leadership, the session is [drained](crate::Session::drain), or the `stop` of
 /// [`run_until`](crate::Election::run_until) resolves.
 #[derive(Clone)]
 pub struct Term {
@@ -107,7 +107,7 @@ pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 impl CurrentTerm {
     pub(crate) fn begin(&self, term: HoldMonitor) {
         let before = locked(&self.0).replace(term);
-        // With the old term its span may end, which runs the user's code. So drop the term after the unlock.
+        // Dropping the old term may end its span, which runs the user's code. So the mutex is unlocked before.
         drop(before);
     }
 
