@@ -147,7 +147,7 @@ impl Zk {
                 Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
                 answer => return Ok(answer),
             }
-            // There is no pause after the first failure if the connection is lost. The pause grows with each failure, because a server may
+            // There is no pause after the first failure if the connection is lost. Later pauses grow, because a server may
             // close the connection on every request.
             if lost > 1 || self.is_connected()? {
                 sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;

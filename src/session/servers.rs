@@ -455,8 +455,8 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects with a new session, after the `old` one, if given, is certainly gone. Retries while `wanted` returns true, and
-    /// then returns `None`. Calls `refused` whenever the servers refuse the credentials.
+    /// Connects with a new session, after the `old` one, if given, has ended. Retries while `wanted` returns true. Returns
+    /// `None` once it returns false. Calls `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
