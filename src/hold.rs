@@ -1,7 +1,7 @@
 //! Owns [`Hold`], the body of every guard: a held lock, from its grant to its release or loss.
 //!
 //! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
-//! 2. The machine decides whether a hold is held. `HoldCore` keeps only the hold's end, for monitors that outlive the
+//! 2. The machine decides whether a hold is held. This module keeps only the hold's end, for monitors that outlive the
 //!    guard.
 //! 3. Each call computes the state from a clock and from the client's own state. The state does not depend on events that
 //!    have yet to arrive, so the first call after a pause is right.

@@ -32,7 +32,7 @@
 //!   because each path would create its own time series.
 //! * `request`: `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
 //!   `list_ephemerals`, `check`, `stat`, `read`, `write`, or `user` for your own requests, by
-//!   [`Session::request`](crate::Session::request) and [`Looks::look`](crate::Looks::look).
+//!   [`Session::request`](crate::Session::request) and [`Looks::look`](crate::session::Looks::look).
 //!
 //! The guide [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
 //!
@@ -45,7 +45,7 @@
 //! * when a session is made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`];
 //! * when a lock is made, [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause;
 //! * when a job is made, [`JOBS`] with each outcome;
-//! * when a candidate first runs for election by `run`, [`PAUSES`] with each cause.
+//! * when [`Election::run`](crate::Election::run) is called, [`PAUSES`] with each cause.
 //!
 //! # Buckets
 //!
@@ -54,8 +54,8 @@
 //! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
 //!   contended call waits for whole holds, so let each bucket be a few times the one before: 1, 5, 25, 100 and 500 ms, 1, 5
 //!   and 30 s, 2 and 10 min.
-//! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put one bucket
-//!   at the session timeout: longer holds depend on the renewal of trust.
+//! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put
+//!   one bucket at the session timeout, because longer holds depend on the renewal of trust.
 //! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first bucket counts calls that had no contender ahead.
 
 use std::borrow::Cow;
