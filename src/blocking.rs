@@ -34,7 +34,7 @@
 //!
 //! # One session for threads and tasks
 //!
-//! A process with threads and tasks needs one session. [`Session::as_async`] is its async side: clones of that make
+//! A process with threads and tasks needs one session. [`Session::as_async`] returns its async side, whose clones make
 //! locks for tasks of any runtime. The session runs on its own thread until both sides are dropped.
 //! [`close`](Session::close) on either side closes both.
 //!
@@ -67,17 +67,18 @@
 //!
 //! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
 //!
-//! There is one exception: a future inside [`unconstrained`] is not recognized, because tasks are recognized by their
-//! budget of operations, which such a future does not have. There, most calls panic before they have sent anything. A
-//! call that connects panics after it has begun to connect.
+//! There is one exception: a call in a future inside [`unconstrained`] is not refused. A task is recognized by its budget
+//! of operations, and such a future has none. There, most calls panic before they have sent anything. A call that connects
+//! panics after it has begun to connect.
 //!
 //! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!
-//! Calls that do not block are allowed everywhere: to create a lock, to look at a guard's state, to drop guards and sessions.
+//! Calls that do not block are allowed everywhere: you can create a lock, look at a guard's state, and drop guards and
+//! sessions.
 //!
 //! # Errors
 //!
-//! Each call fails as the async one of the same name does. Calls that wait for a lock also fail with
+//! Each call fails as the async call of the same name does. So a call that waits for a lock fails with
 //! [`Error::Closed`](crate::Error::Closed) once the session is closed or drained. Calls that block also fail with
 //! [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio runs a task, as described above.
 
@@ -113,7 +114,7 @@ pub type SemaphorePermit = Guard<crate::semaphore::SemaphorePermit>;
 /// A won [`Election`].
 pub type Leadership = Guard<crate::election::Leadership>;
 
-/// Makes a recipe of the async one of the same name, with the methods that all recipes have.
+/// Defines a blocking recipe around the async recipe of the same name, with the methods that all recipes have.
 macro_rules! recipe {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty)?)) => {
         $(#[$doc])*
@@ -165,13 +166,13 @@ macro_rules! recipe {
                 self.runtime.wait(self.inner.contenders())
             }
 
-            /// Deletes the node of a contender, and so takes the lock from it. Returns whether the node was there.
+            /// Deletes the node of a contender, and so takes the lock from the contender. Returns whether the node was there.
             ///
             /// For operators, when nothing else helps: see [`break_lock`](crate::Mutex::break_lock) of the async mutex.
             ///
             /// # Errors
             ///
-            /// As [`contenders`](Self::contenders); [`Error::InvalidInput`](crate::Error::InvalidInput) also if the
+            /// As [`contenders`](Self::contenders), and [`Error::InvalidInput`](crate::Error::InvalidInput) if the
             /// contender belongs to another lock.
             pub fn break_lock(&self, contender: &crate::contender::Contender) -> Result<bool> {
                 self.runtime.wait(self.inner.break_lock(contender))

@@ -1,7 +1,7 @@
 //! Owns [`Config`]: the settings of a deployment for a session, from the environment or from a document.
 //!
 //! 1. Settings are checked when they are read, so a service with a wrong setting fails at its start. The error names
-//!    the variable or the field. Files are read each time a session is made.
+//!    the variable or the field. The files that settings name are read each time a ZooKeeper session is made.
 //! 2. Neither errors nor `Debug` show credentials or the contents of files.
 
 use std::ffi::{OsStr, OsString};
@@ -19,8 +19,8 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 
 /// The settings of a deployment for a session: the servers, credentials, TLS, and our identity.
 ///
-/// A config is read [from the environment](Self::from_env), or deserialized with the feature `serde`, where unknown
-/// fields are errors.
+/// A config is read [from the environment](Self::from_env), or deserialized from a document with the feature `serde`.
+/// Unknown fields of a document are errors.
 ///
 /// | field | variable with the prefix `ZK` | |
 /// |---|---|---|
@@ -43,11 +43,11 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// Files are read whenever a session is made or renewed, so they can be replaced. Line breaks at the end of credentials
 /// are cut off. The settings of TLS need the feature `tls`.
 ///
-/// `Servers::from(&config)` takes more settings, such as [`with_session_timeout`](Servers::with_session_timeout), which replaces that
-/// of the configuration.
+/// To add settings, call [`Servers`]'s methods on `Servers::from(&config)`. A session timeout set by
+/// [`with_session_timeout`](Servers::with_session_timeout) replaces that of the configuration.
 ///
-/// A chroot that is created, with its missing ancestors, is persistent. If there are credentials, only they have access
-/// to these nodes; otherwise everyone has.
+/// With `create_chroot`, the chroot and its missing ancestors are created as persistent nodes. If there are credentials,
+/// only sessions with these credentials have access to the nodes. Otherwise everyone has access.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(try_from = "Settings"))]
 pub struct Config {
     settings: Settings,
-    /// The prefix of the variables, if they were read from the environment.
+    /// The prefix of the variables, if the settings were read from the environment.
     prefix: Option<String>,
     /// The hosts, with their protocols, and the chroot.
     hosts: String,
@@ -90,13 +90,12 @@ struct Settings {
 impl Config {
     /// Reads the variables that begin with `prefix` and `_`, such as `ZK_HOSTS`. An empty variable counts as not set.
     ///
-    /// Unknown variables are logged in one warning and not refused, because other programs may use the prefix.
-    /// `ZK_HOME`, of ZooKeeper's scripts, is not reported, nor are the variables that Kubernetes sets for a service
-    /// `zk`.
+    /// Unknown variables are logged in one warning and not refused, because other programs may use the prefix. The warning
+    /// leaves out `ZK_HOME`, which ZooKeeper's scripts use, and the variables that Kubernetes sets for a service `zk`.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`], with the name of the variable, if a setting cannot be used, or there are no hosts.
+    /// [`Error::InvalidInput`], with the name of the variable, if a setting cannot be used or there are no hosts.
     ///
     /// # Examples
     ///
@@ -189,8 +188,7 @@ impl Config {
         }
     }
 
-    /// Returns the servers, with all settings of the configuration. Each call reads the files of credentials and
-    /// certificates again.
+    /// Returns the servers, with their credentials, TLS options and session timeout. Each call reads the files again.
     fn servers(&self) -> Result<Servers> {
         let mut servers = Servers::new(&self.hosts);
         if let Some(ms) = self.settings.session_timeout_ms {
@@ -218,8 +216,8 @@ impl Config {
 
     /// Returns the options for the locks of the session: the identifier and the epoch of tokens, if they are set.
     ///
-    /// ACLs are not among them. A session with credentials logs a warning when it makes a lock without
-    /// [ACLs](Options::with_acls): everyone can use its nodes.
+    /// ACLs are not among them. A session with credentials logs one warning if it makes a lock without
+    /// [ACLs](Options::with_acls), because everyone can use the nodes of such a lock.
     #[must_use]
     pub fn lock_options(&self) -> Options {
         let mut options = Options::new();
@@ -274,17 +272,17 @@ impl Config {
         }
     }
 
-    /// An error about a setting that needs another one.
+    /// Returns the error for a setting, `field`, that needs another one, `other`.
     fn missing(&self, other: &str, field: &str, why: &str) -> Error {
         self.invalid(field, format!("{why}; set {}, too", self.name(other)))
     }
 
-    /// An error about a setting, by its name in the deployment.
+    /// Returns an error that begins with the setting's name in the deployment.
     fn invalid(&self, field: &str, reason: impl fmt::Display) -> Error {
         Error::invalid("configuration", format!("{} {reason}", self.name(field)))
     }
 
-    /// Converts an error from a check of the value.
+    /// Adds the setting's name to an error from a check of its value.
     fn of(&self, field: &str, error: Error) -> Error {
         match error {
             Error::InvalidInput { reason, .. } => self.invalid(field, format!("cannot be used: {reason}")),
@@ -326,7 +324,7 @@ impl TryFrom<Settings> for Config {
 }
 
 impl Settings {
-    /// Sets the field of a variable. Returns `false` if there is none.
+    /// Sets the field of a variable. Returns `false` if the variable has no field.
     fn set(&mut self, setting: &str, variable: &str, value: &OsStr) -> Result<bool> {
         let invalid = |reason| Error::invalid("configuration", format!("{variable} {reason}"));
         let text = || value.to_str().map(str::to_owned).ok_or_else(|| invalid("is not UTF-8".to_owned()));
@@ -375,7 +373,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A text. The error for any other type does not show the value.
+/// A text in a document. If the document has another type there, the error does not show the value, which may be secret.
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "expected text")]
@@ -390,15 +388,16 @@ impl From<Text> for Secret {
     }
 }
 
-/// Returns whether a variable, without its prefix, is one of ZooKeeper's scripts or of Kubernetes, which sets
-/// `ZK_SERVICE_HOST`, `ZK_PORT` and `ZK_PORT_2181_TCP` for a service `zk`, and likewise for `zk-…`.
+/// Returns whether a variable belongs to ZooKeeper's scripts or to Kubernetes. `setting`: its name without the prefix. For
+/// a service `zk`, Kubernetes sets `ZK_SERVICE_HOST`, `ZK_PORT` and `ZK_PORT_2181_TCP`. For a service `zk-cs` it sets
+/// `ZK_CS_SERVICE_HOST` and so on.
 fn is_of_others(setting: &str) -> bool {
     setting == "HOME"
         || setting.ends_with("PORT")
         || ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| setting.contains(part))
 }
 
-/// Returns the hosts, with TLS for those that name no protocol.
+/// Returns the hosts, with the prefix of TLS for each host that names no protocol.
 fn over_tls(hosts: &str) -> String {
     let over_tls = |host: &str| if host.contains("://") { host.to_owned() } else { format!("tcp+tls://{host}") };
     hosts.split(',').map(over_tls).collect::<Vec<_>>().join(",")

@@ -1,9 +1,10 @@
 //! Owns [`Hold`], the body of every guard: a held lock, from its grant to its release or loss.
 //!
 //! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
-//! 2. The machine decides whether a hold is held. Only its end is kept here, for monitors that outlive the guard.
-//! 3. The state is computed when it is asked for, from a clock and from the client's own state. It does not depend on
-//!    events that have yet to arrive, so the first call after a pause is right.
+//! 2. The machine decides whether a hold is held. This module keeps only the hold's end, for monitors that outlive the
+//!    guard.
+//! 3. Each call computes the state from a clock and from the client's own state. The state does not depend on events that
+//!    have yet to arrive, so the first call after a pause is right.
 
 mod core;
 mod monitor;
@@ -47,11 +48,11 @@ pub struct Hold {
     core: Arc<HoldCore>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The client that [`Hold::check_writer`] borrows, set by its first call. Inner `None`: the session was closed.
+    /// The client that [`Hold::check_writer`] borrows, set by its first call. Inner `None`: the session had no client.
     client: OnceLock<Option<Arc<Client>>>,
-    /// A live guard keeps its session alive.
+    /// Keeps the session alive as long as the guard.
     session: Session,
-    /// The release has ended, and the driver has forgotten the acquisition.
+    /// Whether the release has ended and the driver has forgotten the acquisition. Then a drop has nothing left to do.
     is_forgotten: bool,
 }
 
@@ -108,7 +109,7 @@ impl Hold {
 
     /// Returns the state of the hold right now.
     ///
-    /// The call compares clocks and waits for no answer, so the state is right even directly after a pause of the process.
+    /// The call compares times and waits for no answer, so the state is right even directly after a pause of the process.
     ///
     /// # Examples
     ///
@@ -218,9 +219,9 @@ impl Hold {
     /// Runs `future` for as long as the lock is held.
     ///
     /// The lock is checked before every step of `future`, even right after a pause of the process. A step is one poll:
-    /// all that `future` does until it has to wait. A step itself is not interrupted. After a pause,
-    /// [`tokio::time::interval`] makes up for the missed ticks in one step, unless its `MissedTickBehavior` is `Delay`
-    /// or `Skip`. Send the fencing token with each write.
+    /// all that `future` does until it has to wait. A step itself is not interrupted. So send the fencing token with each
+    /// write. After a pause, [`tokio::time::interval`] makes up for the missed ticks in one step, unless its
+    /// `MissedTickBehavior` is `Delay` or `Skip`.
     ///
     /// [`tokio::time::interval`]: https://docs.rs/tokio/latest/tokio/time/fn.interval.html
     ///
@@ -249,9 +250,11 @@ impl Hold {
         run_until(|| self.state().loss(), self.lost(), future).instrument(self.span().clone()).await
     }
 
-    /// Returns the span of the hold: a child of the span in which the lock was requested, with the fields `lock.path`,
-    /// `lock.kind`, `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss, unless by a close, is a `warn`
-    /// event in the span, or a `debug` event if other holds are lost with it.
+    /// Returns the span of the hold: a child of the span in which the lock was requested. It has the fields `lock.path`,
+    /// `lock.kind` and `lock.token`, and after the hold has ended also `lock.held_ms` and `lock.ended`.
+    ///
+    /// A loss is logged in the span: as a `warn` event, or as a `debug` event if several holds are lost at once. A loss by a
+    /// close is not logged.
     ///
     /// [`run_until_lost`](Self::run_until_lost) runs its future in this span.
     ///
@@ -270,8 +273,8 @@ impl Hold {
         &self.core.seen.span
     }
 
-    /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
-    /// [drained](Session::drain). The holder decides whether to release.
+    /// Resolves when the holder is asked to release: by a call of `revoke`, by Curator's `Revoker`, or because the session
+    /// is [drained](Session::drain). The holder decides whether to release.
     ///
     /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
     ///
@@ -296,7 +299,7 @@ impl Hold {
         self.core.clone().revoke_requested()
     }
 
-    /// Returns the lock path; the first one if there are several.
+    /// Returns the lock path, or the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
         self.core.path.as_str()
@@ -311,11 +314,11 @@ impl Hold {
     /// Begins a transaction that succeeds only while every node of the hold exists.
     ///
     /// Data in the same ZooKeeper needs no fencing token: a write in this transaction fails when the lock is gone.
-    /// `commit` then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the
-    /// index of a node's check; the checks come first, your operations after them.
+    /// `commit` then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed`, at the index of
+    /// a node's check. The checks come first, your operations after them.
     ///
-    /// After the session has ended, the transaction fails. If it fails while the session is being closed, with
-    /// `AuthFailed` or another error, it may have been applied.
+    /// After the session has ended, the transaction fails. While the session is being closed, a transaction that fails, with
+    /// `AuthFailed` or another error, may have been applied.
     ///
     /// From the first call on, the guard keeps a clone of the client until the guard is dropped. The ZooKeeper session
     /// of a [closed](crate::Session::close) session goes on until then.
@@ -357,14 +360,14 @@ impl Hold {
         &self.session
     }
 
-    /// Deletes the nodes, and waits until the delete is certain or trust has ended.
+    /// Deletes the nodes. Waits until the servers have confirmed the delete or trust has ended.
     pub(crate) async fn release(mut self) -> Result<()> {
         let mut has_begun = false;
         let released = poll_fn(|cx| {
             if std::mem::replace(&mut has_begun, true) {
                 return driver::poll_released(self.session.core(), self.core.op, cx).map_err(Ok);
             }
-            // This sends the delete. It is sent again until it is answered, even if this future is dropped.
+            // This sends the delete. The delete is sent again until it is answered, even if this future is dropped.
             if let Some(loss) = self.core.begin_release(cx.waker().clone()).loss() {
                 return Poll::Ready(Err(Err(loss)));
             }
@@ -384,7 +387,7 @@ impl Hold {
 
     /// Turns a writer into a reader, in one transaction. The token stays.
     ///
-    /// If that fails, the hold is returned: as it was, or lost.
+    /// On failure the hold is returned, as it was or lost.
     ///
     /// # Cancel safety
     ///
@@ -405,7 +408,7 @@ impl Drop for Hold {
         if self.is_forgotten {
             return;
         }
-        // The hold may be lost and not reported yet, as after a pause. Then its monitors must not see a release.
+        // The hold may be lost without a report yet, as after a pause. Then its monitors must not see a release.
         let is_released = !self.core.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
@@ -444,9 +447,9 @@ macro_rules! guard {
             ///
             /// When the work is done, it is enough to drop the guard, as with [`std::sync::MutexGuard`]. The drop sends the
             /// delete at once and does not wait, so a loss after the work does not turn success into an error. Use this
-            /// call if you must know that the lock is free, or that the hold was not lost before.
+            /// call if you must know that the lock is released, or that the hold was not lost before.
             ///
-            /// If no server answers, the call ends with the trust in the session, so within one session timeout.
+            /// If no server answers, the call returns when the trust in the session ends, so within one session timeout.
             ///
             /// # Cancel safety
             ///
@@ -458,7 +461,7 @@ macro_rules! guard {
             ///
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: another contender may have held it
             /// since. [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them:
-            /// other sessions see the lock as held until this session ends.
+            /// other sessions then see the lock as held until this session ends.
             ///
             /// # Examples
             ///

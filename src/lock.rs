@@ -2,7 +2,8 @@
 //!
 //! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides when it is
 //!    granted; see `machine`.
-//! 2. A value with `Drop` owns a call from before its first request, so the call's future may be dropped at any point.
+//! 2. Before a call sends its first request, it has a value whose `Drop` leaves the queue. So the call's future may be
+//!    dropped at any point.
 
 mod waiting;
 
@@ -33,7 +34,7 @@ pub(crate) struct Lock {
     /// The path that stands for the lock in guards, errors and logs.
     pub(crate) path: LockPath,
     pub(crate) options: Options,
-    /// The queues of the lock's nodes, without a semaphore's queue of turns.
+    /// The queues of the lock's nodes. A semaphore's queue of turns is not among them.
     pub(crate) queues: Arc<[Queue]>,
     /// The nodes to create.
     draft: Arc<Draft>,
@@ -42,8 +43,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Creates a lock. `permits`: a semaphore's queue of turns, and its number of permits. `what`: the argument named in
-    /// the error for a request that is too large.
+    /// Creates a lock. `permits`: a semaphore's queue of turns, and its number of permits. `what`: the name of the argument
+    /// that is at fault if the request to create the nodes is too large.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -69,7 +70,7 @@ impl Lock {
             );
             return Err(Error::invalid(what, reason));
         }
-        // The release of a turn deletes no path. The release of the permits deletes the empty paths.
+        // With path removal, the release of the permits deletes all empty paths. The release of a turn deletes none.
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());
@@ -99,7 +100,7 @@ impl Lock {
         Self::new(session, &path, options, None, vec![Queue::new(&path, kind)], "lock path")
     }
 
-    /// Returns the queues of all nodes; the queue of turns comes last.
+    /// Returns all queues. The queue of turns comes last.
     pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.iter().chain(self.permits.as_ref().map(|(turns, _)| turns))
     }
@@ -109,8 +110,8 @@ impl Lock {
         self.acquire_with(None, true).await
     }
 
-    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if given. `retries`:
-    /// queues again if the hold was lost before this future was polled, instead of returning the loss.
+    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if given. If the hold is lost
+    /// before this future is polled, the call returns the loss, or with `retries` queues again.
     pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>, retries: bool) -> Result<Hold> {
         let acquisition = self.acquisition();
         let held = self.acquire_in(&acquisition, progress, retries);
@@ -148,7 +149,8 @@ impl Lock {
         .await
     }
 
-    /// Queues and waits for the grant, for at most `limit`. Returns `None` if it timed out after it had a predecessor.
+    /// Queues and waits for the grant, for at most `limit`. Returns `None` if the call timed out after a contender was ahead.
+    /// If `limit` is zero, tries once, and fails at once without a connection.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
         let (progress, acquisition) = (Arc::<Progress>::default(), self.acquisition());
         if limit.is_zero() {
@@ -165,13 +167,13 @@ impl Lock {
         acquisition.run(in_time, token).await
     }
 
-    /// Acquires the lock if no contender is ahead of us.
+    /// Acquires the lock if it is uncontended. Takes at most one session timeout.
     pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.session.within(None, self.try_in(&acquisition)), token).await
     }
 
-    /// Acquires the lock if no contender is ahead of us, however long the requests take.
+    /// Acquires the lock if it is uncontended, however long the requests take.
     pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.try_in(&acquisition), token).await
@@ -221,9 +223,9 @@ impl Lock {
     }
 }
 
-/// Returns whether the hold was lost before the caller saw it.
+/// Returns whether the hold was lost before the caller saw it, so that the caller should queue again.
 fn was_lost(granted: &Result<Granted, Failed>) -> bool {
-    // After `MaxHold` do not queue again: a limit so short would end each further hold before the caller sees it, too.
+    // `MaxHold` does not count: a limit this short would also end the next hold before the caller sees it.
     matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
 }
 

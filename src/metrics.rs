@@ -1,7 +1,7 @@
 //! Metrics of locks and sessions, reported through the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
 //!
-//! The metrics go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`.
-//! Without a recorder they cost little and go nowhere.
+//! The metrics go to the recorder that the process has installed, such as the one of `metrics-exporter-prometheus`.
+//! Without a recorder they are dropped, at little cost.
 //!
 //! | name | type | unit | labels | meaning |
 //! |---|---|---|---|---|
@@ -21,33 +21,41 @@
 //! | [`FALLS`] | counter | | | grants with a smaller fencing token than before: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
-//! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`,
-//! `cancelled`, or a word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`,
-//! `running`, `too_early`, or `failed` for an error. `cause` is the reason of the [`Loss`]: `expired`, `trust_ended`,
-//! `deleted`, `closed` or `max_hold`; of a pause it is `returned`, within a second, or `panicked`. `lock` is the label
-//! that the function given to [`label_locks_by`] returns, and empty without such a function. It is not the path,
-//! because each path would create its own time series. `request` is `create`, `delete`, `delete_many`, `replace`,
-//! `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`, `check`, `stat`, `read`, `write`, or
-//! `user` for requests by [`Session::request`](crate::Session::request). The guide
-//! [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
+//! The labels have these values:
 //!
-//! [`TRUST`] has the value of the session that reported last. [`CONNECTED`] and [`CLEANUP`] add up all sessions of the
-//! process. While no lock is held, [`TRUST`] keeps its last value.
+//! * `kind`: `lock`, `reader`, `writer`, `permit`, `candidate`, or `several` for a lock with several queues.
+//! * `outcome` of an acquisition: `granted`, `contended`, `cancelled`, or a word of [`Error::kind`](crate::Error::kind).
+//! * `outcome` of a job: `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error.
+//! * `cause` of a loss, from [`Loss`]: `expired`, `trust_ended`, `deleted`, `closed` or `max_hold`.
+//! * `cause` of a pause: `returned` if the term returned within a second, or `panicked`.
+//! * `lock`: what the function given to [`label_locks_by`] returns, and empty without such a function. It is not the path,
+//!   because each path would create its own time series.
+//! * `request`: `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
+//!   `list_ephemerals`, `check`, `stat`, `read`, `write`, or `user` for your own requests, by
+//!   [`Session::request`](crate::Session::request) and [`Looks::look`](crate::session::Looks::look).
 //!
-//! Install the recorder before you make the first session, because most gauges are reported as changes. When a session is
-//! made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`] are reported as 0. When a lock is made, so are [`WAITING`],
-//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause. When a job is made, so is [`JOBS`], and [`PAUSES`] with a candidate. Prometheus'
-//! `increase` therefore sees the first loss.
+//! The guide [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
+//!
+//! [`CONNECTED`] and [`CLEANUP`] are sums over all sessions of the process. [`TRUST`] has the value of the session that
+//! reported last. While no lock is held, it keeps its last value.
+//!
+//! Install the recorder before you make the first session, because most gauges are reported as changes. Many metrics are
+//! reported as 0 at first, so that Prometheus' `increase` sees the first loss:
+//!
+//! * when a session is made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`];
+//! * when a lock is made, [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause;
+//! * when a job is made, [`JOBS`] with each outcome;
+//! * when [`Election::run`](crate::Election::run) is called, [`PAUSES`] with each cause.
 //!
 //! # Buckets
 //!
 //! Give the three histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
 //!
 //! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
-//!   contended call waits for whole holds, so let the buckets grow by factors: 1, 5, 25, 100 and 500 ms, 1, 5 and 30 s, 2
-//!   and 10 min.
-//! * [`HOLD`]: likewise, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put one bucket
-//!   at the session timeout: longer holds depend on the renewal of trust.
+//!   contended call waits for whole holds, so let each bucket be a few times the one before: 1, 5, 25, 100 and 500 ms, 1, 5
+//!   and 30 s, 2 and 10 min.
+//! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put
+//!   one bucket at the session timeout, because longer holds depend on the renewal of trust.
 //! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first bucket counts calls that had no contender ahead.
 
 use std::borrow::Cow;
@@ -97,8 +105,8 @@ type Namer = dyn Fn(&str) -> Cow<'static, str> + Send + Sync;
 
 static NAMER: OnceLock<Box<Namer>> = OnceLock::new();
 
-/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of a few words: each
-/// word creates its own time series.
+/// Sets the function that returns the label `lock` for a lock path, for the whole process. Let it return one of a few words,
+/// because each word creates its own time series.
 ///
 /// Returns whether the function was set: only the first call sets one.
 ///
@@ -158,7 +166,7 @@ pub(crate) fn in_cleanup(nodes: i64) {
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
-    // Only a membership fails with `name_taken`, no acquisition.
+    // No acquisition fails with `name_taken`. Only a membership of a group does.
     let errors = Error::KINDS.iter().copied().filter(|kind| *kind != "name_taken");
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);

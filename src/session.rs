@@ -88,8 +88,9 @@ impl Session {
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
     /// default). The check of the chroot may take another session timeout. The call does not fail earlier, even if all
-    /// hosts refuse. A service that may start before its servers calls it again. [`Error::InvalidInput`] if the servers
-    /// [cannot be used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
+    /// hosts refuse. A service that may start before its servers retries, or uses [`lazy`](Self::lazy).
+    /// [`Error::InvalidInput`] if the servers [cannot be used](Servers::new), or the chroot does not exist.
+    /// [`Error::Client`] if the credentials are refused.
     ///
     /// # Examples
     ///
@@ -117,8 +118,8 @@ impl Session {
     /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
     ///
     /// Until a server is reached, calls that wait for a lock also wait for the server. Calls that do not wait return
-    /// [`Error::Unavailable`], with a reason for each host. After a missing chroot or refused credentials the session
-    /// retries, as in a renewal. [`states`](Self::states) reports the first connection, and [`close`](Self::close)
+    /// [`Error::Unavailable`], with a reason for each host. If the chroot is missing or the credentials are refused, the
+    /// session retries, as in a renewal. [`states`](Self::states) reports the first connection, and [`close`](Self::close)
     /// works at any time.
     ///
     /// # Errors
@@ -211,10 +212,13 @@ impl Session {
     /// A renewal replaces the client. While you keep a clone, the ZooKeeper session goes on after a
     /// [`close`](Self::close), which deletes all lock nodes.
     ///
-    /// If the session ended in any other way than by a close, this returns its last client, whose requests fail.
+    /// While an expired session is renewed, and after the session's runtime has ended, this returns the last client, whose
+    /// requests fail.
     ///
-    /// Returns `None` after [`close`](Self::close), after a task of the session has panicked, and before a
-    /// [`lazy`](Self::lazy) session has reached a server.
+    /// Returns `None` before a [`lazy`](Self::lazy) session has reached a server, and after [`close`](Self::close). Also
+    /// returns `None` after a panic in the session, after another process has taken its
+    /// [unique name](Servers::with_unique_name), and during a renewal because the server gave its connection to another
+    /// session.
     ///
     /// # Examples
     ///
@@ -299,7 +303,8 @@ impl Session {
     }
 
     /// Records the czxid of a granted node. `before`: [`newest_grant`](Self::newest_grant) when its acquisition began.
-    /// Returns whether czxids have fallen since then: once for each fall.
+    /// Returns whether the czxid shows that the servers' czxids have fallen since then. Only the first grant after a fall
+    /// returns `true`.
     pub(crate) fn is_grant_of_older_data(&self, before: i64, czxid: i64) -> bool {
         let newest = &self.inner.newest_grant;
         if czxid > before {

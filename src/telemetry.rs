@@ -35,7 +35,7 @@ impl Labels {
     }
 }
 
-/// The span of an acquisition, from the call to its end. If the span is dropped earlier, the acquisition was cancelled.
+/// The span of an acquisition, from the call to its end. A drop before the end means that the acquisition was cancelled.
 #[derive(Debug)]
 pub(crate) struct AcquireSpan {
     caller: Span,
@@ -155,7 +155,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Logs from a task of the library. If a layer panics, only this event is lost.
+/// Logs from a task of the library. If a layer of the `tracing` subscriber panics, only this event is lost.
 pub(crate) fn guarded(log: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(log));
 }
@@ -169,19 +169,19 @@ pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
     metrics::lock_begins(&Labels::new(_kind, _path));
 }
 
-/// Reports the metrics of a new job as 0. Its fires can have these outcomes, or fail.
+/// Reports the metrics of a new job as 0, for each of these outcomes and for a failure.
 pub(crate) fn job_begins(_path: &str, _outcomes: &[&'static str]) {
     #[cfg(feature = "metrics")]
     _outcomes.iter().chain(&[FAILED]).for_each(|outcome| metrics::job_ended(_path, outcome, 0));
 }
 
-/// Counts a fire of a job that has ended. Without an outcome, the fire has failed.
+/// Counts a fire of a job that has ended. `None` as the outcome: the fire has failed.
 pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
     #[cfg(feature = "metrics")]
     metrics::job_ended(_path, _outcome.unwrap_or(FAILED), 1);
 }
 
-/// The causes in the metrics of a candidate's pause.
+/// The causes of a candidate's pause, as in metrics.
 pub(crate) const RETURNED: &str = "returned";
 pub(crate) const PANICKED: &str = "panicked";
 

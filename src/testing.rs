@@ -15,11 +15,13 @@ use crate::session::{Servers, Session};
 /// A [`Session`] with simulated servers within the process, from [`Session::local`].
 ///
 /// It dereferences to a real session: all of this crate works with it as with ZooKeeper. Only the servers are
-/// simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own. A test can
-/// cause the faults of real servers, which take as long here: a disconnected session expires after its timeout, 6 s by
-/// default. Only [`expire`](Self::expire) does not wait. tokio's `start_paused` does not help: `zookeeper-client` has
-/// its own clocks and sockets, so while a test waits for the servers, the paused clock jumps to the next timer. A test in
-/// virtual time has to replace these clocks and sockets, as `verify/virtual` in the repository does.
+/// simulated. They keep everything in memory, and listen on ports of 127.0.0.1, in a thread of their own.
+///
+/// A test can cause the faults of real servers. These faults take as long as with real servers: a disconnected session
+/// expires after its timeout, 6 s by default. Only [`expire`](Self::expire) ends a session at once. tokio's `start_paused`
+/// does not help: `zookeeper-client` has its own clocks and sockets, so while a test waits for the servers, the paused
+/// clock jumps to the next timer. A test in virtual time has to replace these clocks and sockets, as `verify/virtual` in
+/// the repository does.
 ///
 /// Clones are handles of one session. The servers run until the last `LocalSession` that uses them is dropped.
 ///
@@ -73,7 +75,7 @@ impl Session {
 }
 
 impl LocalSession {
-    /// Connects another session to the same servers, as another process would have.
+    /// Connects another session to the same servers, as another process would.
     ///
     /// # Errors
     ///
@@ -118,36 +120,36 @@ impl LocalSession {
         self.local.servers.address()
     }
 
-    /// Cuts the connection of this session. Its holds become [`Suspended`](crate::HoldState::Suspended), and are lost
-    /// when their trust ends, unless the session [reconnects](Self::reconnect) before.
+    /// Cuts the connection of this session. Its holds become [`Suspended`](crate::HoldState::Suspended). They are lost when
+    /// their trust ends, unless the session [reconnects](Self::reconnect) before.
     pub fn disconnect(&self) {
         self.local.link.cut();
     }
 
-    /// Lets this session connect again. Its waiters, and the holds that are not lost, go on if its timeout has not
-    /// passed.
+    /// Lets this session connect again. If the session timeout has not passed, waiters keep their positions and holds that
+    /// are not lost go on.
     pub fn reconnect(&self) {
         self.local.link.heal();
     }
 
-    /// Ends the ZooKeeper session, which is then renewed: holds are lost with [`Loss::Expired`](crate::Loss::Expired), and
-    /// waiters queue again at the tail.
+    /// Ends the ZooKeeper session. The session is then renewed: holds are lost with
+    /// [`Loss::Expired`](crate::Loss::Expired), and waiters queue again at the tail.
     pub fn expire(&self) {
         self.local.servers.expire(self.session.id().0);
     }
 
-    /// Lets no server answer anything from now on, to any session. No session expires meanwhile.
+    /// Stops the servers from answering any session. They expire no session meanwhile.
     pub fn make_unavailable(&self) {
         self.local.servers.pause();
     }
 
-    /// Lets the servers go on after [`make_unavailable`](Self::make_unavailable).
+    /// Lets the servers answer again after [`make_unavailable`](Self::make_unavailable).
     pub fn make_available(&self) {
         self.local.servers.resume();
     }
 
-    /// Deletes the nodes of all holders of the lock, the permits or the leadership at `path`, of any session, as an
-    /// operator could. The holders learn of the loss by an event, with [`Loss::Deleted`](crate::Loss::Deleted).
+    /// Deletes the nodes of all holders at `path`, in any session, as an operator could. The holders may hold a lock,
+    /// permits or a leadership. An event informs them of the loss, with [`Loss::Deleted`](crate::Loss::Deleted).
     ///
     /// # Errors
     ///

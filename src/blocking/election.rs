@@ -41,12 +41,12 @@ impl Election {
         self.held(self.inner.campaign())
     }
 
-    /// Becomes the leader without waiting for others: `None` if another candidate was ahead.
+    /// Becomes the leader without waiting for other candidates. Returns `None` if one was ahead.
     pub fn try_campaign(&self) -> Result<Option<Leadership>> {
         self.maybe_held(self.inner.try_campaign())
     }
 
-    /// Waits for leadership for at most `limit`, all requests included: `None` if another candidate was ahead.
+    /// Waits for leadership for at most `limit`, all requests included. Returns `None` if another candidate was ahead.
     pub fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
         self.maybe_held(self.inner.try_campaign_for(limit))
     }
@@ -60,17 +60,18 @@ impl Election {
     /// is closed, drained, or has ended for good. Use it for a service that leads whenever it can.
     ///
     /// When elected, this candidate calls `term`, and resigns when `term` returns. A campaign that fails is logged as a
-    /// warning and retried after a pause, of 100 ms at first and 5 s at most. A term that ends within a second, or
-    /// panics, is followed by a pause, as in [the async `run`](crate::Election::run).
+    /// warning and retried after a pause, of 100 ms at first and 5 s at most. There is also a pause after `term` has
+    /// panicked, or has returned within a second without a loss of the leadership, as in
+    /// [the async `run`](crate::Election::run).
     ///
-    /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is
-    /// true. No other term begins before it returns. A thread that waits for leadership stops when the session is
-    /// [drained](Session::drain) or closed.
+    /// The closure is not interrupted when the leadership is lost. Let it return soon after [`Term::is_over`] is true. No
+    /// other term begins before the closure returns. While this thread waits for leadership, `run` returns when the session
+    /// is [drained](Session::drain) or closed.
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A session that was closed or drained
-    /// is no error. [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A close or a drain of the
+    /// session is no error. [`Error::InvalidInput`](crate::Error::InvalidInput) where
     /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn run(&self, mut term: impl FnMut(&Term) -> ControlFlow<()>) -> Result<()> {
         let mut pauses = self.inner.pauses();
@@ -90,20 +91,21 @@ impl Election {
         Ok(())
     }
 
-    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do
-    /// not lead. Look at its state: a leadership that is suspended is also returned.
+    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if none of them
+    /// leads. Look at the view's state, because a leadership that is suspended is also returned.
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
         self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
     }
 
-    /// Returns the current leader; `None` if there is no candidate.
+    /// Returns the current leader, or `None` if there is no candidate.
     pub fn leader(&self) -> Result<Option<Contender>> {
         self.runtime.wait(self.inner.leader())
     }
 }
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which [`Election::run`] keeps until the closure returns.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership. [`Election::run`] keeps the leadership until the closure
+/// returns.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
@@ -114,17 +116,17 @@ impl Term {
         Self { monitor: HoldMonitor::new(monitor, runtime) }
     }
 
-    /// Returns whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke`
-    /// or by a [drain](Session::drain) of the session.
+    /// Returns whether the closure should return: the leadership was lost, or the leader was asked to release by `revoke` or
+    /// by a [drain](Session::drain) of the session.
     ///
-    /// The call does not wait: make it between any two steps. The first call sends a read of the lock's node, with a
-    /// watch.
+    /// The call does not wait, so you can make it between any two steps. The first call sends a read of the leader's node,
+    /// which sets a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
     }
 
-    /// Waits until the closure should return, for at most `limit`; returns [`is_over`](Self::is_over).
+    /// Waits until the closure should return, for at most `limit`. Returns what [`is_over`](Self::is_over) returns then.
     ///
     /// # Errors
     ///
@@ -151,8 +153,8 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// As the async `proclaim`; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a
-    /// task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`, and [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.monitor.proclaim(data.into())
     }

@@ -1,4 +1,4 @@
-//! Owns [`Guard`], a lock of any recipe that a thread holds, and [`HoldMonitor`], a view for other threads.
+//! Owns [`Guard`], the guard of any recipe for a thread, and [`HoldMonitor`], a view of a hold for other threads.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::error::{Error, Result};
 use crate::hold::{Hold, HoldState};
 
-/// A held lock, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any thread,
-/// even where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+/// A held lock, of the recipe whose async guard is `G`. Dropping the guard releases the lock in the background. A guard may
+/// be dropped on any thread, even where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
 ///
 /// A guard dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
 /// [`Session::block_on`](crate::blocking::Session::block_on).
 ///
-/// A thread is not interrupted when its lock is lost. Between the steps of the work, look at [`state`](Hold::state),
-/// which compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
+/// A thread is not interrupted when its lock is lost. Look at [`state`](Hold::state) between the steps of the work: it
+/// compares times and costs no request. Hand the [fencing token](Hold::fencing_token) to the store.
 ///
 /// # Examples
 ///
@@ -74,12 +74,12 @@ impl<G: Deref<Target = Hold>> Guard<G> {
         HoldMonitor::new(self.guard.monitor(), &self.runtime)
     }
 
-    /// Returns whether someone has asked the holder to release, with `revoke` or with Curator's `Revoker`, or the
-    /// session is [drained](crate::blocking::Session::drain). The holder decides whether to release. False once the
-    /// lock is lost.
+    /// Returns whether the holder was asked to release: by a call of `revoke`, by Curator's `Revoker`, or because the
+    /// session is [drained](crate::blocking::Session::drain). The holder decides whether to release. Once the lock is lost,
+    /// returns `false`.
     ///
-    /// The call does not wait. The first call sends a read of the lock's node, with a watch: from then on a request of
-    /// another process is noticed at once.
+    /// The call does not wait. The first call sends a read of the lock's node, which sets a watch. From then on the request
+    /// of another process is noticed at once.
     #[must_use]
     pub fn is_revoke_requested(&self) -> bool {
         self.guard.revoke_requested().now_or_never().is_some()
@@ -105,7 +105,7 @@ macro_rules! release {
             /// most.
             ///
             /// When the work is done, it is enough to drop the guard, which does not wait. Use this call if you must
-            /// know that the lock is free, or that the hold was not lost before.
+            /// know that the lock is released, or that the hold was not lost before.
             ///
             /// # Errors
             ///
@@ -114,7 +114,7 @@ macro_rules! release {
             )]
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before.
             /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
-            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is released in the background then.
+            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is then released in the background.
             pub fn $release(self) -> Result<()> {
                 let Self { guard, runtime } = self;
                 runtime.wait(guard.$release())
@@ -126,7 +126,7 @@ macro_rules! release {
             ///
             #[doc = concat!("As [`", stringify!($release), "`](Self::", stringify!($release), ").")]
             /// [`Error::Unavailable`](crate::Error::Unavailable) if there is no confirmation within `limit`: the lock
-            /// is released in the background then.
+            /// is then released in the background.
             pub fn $within(self, limit: Duration) -> Result<()> {
                 let Self { guard, runtime } = self;
                 let session = guard.session().clone();
@@ -153,7 +153,7 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     ///
     /// # Errors
     ///
-    /// The error, with this guard: still held, unless its [`state`](Hold::state) shows that the lock was lost.
+    /// The error, with this guard. The lock is still held for writing, unless the guard's [`state`](Hold::state) shows a loss.
     /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     ///
     /// # Examples
@@ -194,7 +194,7 @@ impl Guard<crate::election::Leadership> {
     ///
     /// # Errors
     ///
-    /// As there; [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`, and [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.runtime.wait(self.guard.proclaim(data))
     }
@@ -203,8 +203,8 @@ impl Guard<crate::election::Leadership> {
 /// A view of a hold that does not keep the lock: for health checks, metrics, and threads that work under a lock of
 /// another thread.
 ///
-/// A monitor is cheap to clone. It keeps the session's thread, but neither the lock nor the session. It dereferences to
-/// the async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
+/// A monitor is cheap to clone. It keeps the session's thread running, but does not keep the session open. It dereferences
+/// to the async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
 ///
 /// # Examples
 ///
@@ -239,7 +239,7 @@ impl HoldMonitor {
         self.runtime.block_on(self.monitor.ended())
     }
 
-    /// Waits as [`wait_ended`](Self::wait_ended) does, for at most `limit`: `None` if the hold goes on.
+    /// Waits as [`wait_ended`](Self::wait_ended) does, for at most `limit`. Returns `None` if the hold has not ended by then.
     ///
     /// # Errors
     ///
@@ -248,14 +248,13 @@ impl HoldMonitor {
         self.runtime.block_on(async { tokio::time::timeout(limit, self.monitor.ended()).await.ok() })
     }
 
-    /// Returns whether someone has asked the holder to release. See [`Guard::is_revoke_requested`].
+    /// Returns whether the holder was asked to release. See [`Guard::is_revoke_requested`].
     #[must_use]
     pub fn is_revoke_requested(&self) -> bool {
         self.monitor.revoke_requested().now_or_never().is_some()
     }
 
-    /// Waits for at most `limit` until the hold has ended or someone has asked for its end. Returns false after the
-    /// limit.
+    /// Waits for at most `limit` until the hold has ended or the holder is asked to release. Returns `false` after the limit.
     pub(super) fn wait_over_for(&self, limit: Duration) -> Result<bool> {
         let over = async {
             tokio::select! {

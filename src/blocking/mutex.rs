@@ -31,18 +31,18 @@ recipe! {
 impl Mutex {
     /// Joins the queue and blocks this thread until the lock is held, for as long as it takes.
     ///
-    /// A lost connection is no error: the waiter keeps its position while the session lives. The end of the session wakes
-    /// the thread. To wait in steps, use [`enqueue`](Self::enqueue).
+    /// A lost connection is no error: the waiter keeps its position while the ZooKeeper session lives, and queues again in
+    /// the next one. A close or drain of the session wakes the thread. To wait in steps, use [`enqueue`](Self::enqueue).
     pub fn lock(&self) -> Result<MutexGuard> {
         self.held(self.inner.lock())
     }
 
-    /// Acquires the lock without waiting for others: `None` if another contender was ahead.
+    /// Acquires the lock without waiting for other contenders. Returns `None` if one was ahead.
     pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
         self.maybe_held(self.inner.try_lock())
     }
 
-    /// Waits for the lock for at most `limit`, all requests included: `None` if another contender was ahead.
+    /// Waits for the lock for at most `limit`, all requests included. Returns `None` if another contender was ahead.
     ///
     /// # Examples
     ///
@@ -71,7 +71,7 @@ recipe! {
     /// A fair lock that its [`Owner`] may lock again, for threads that block: [`ReentrantMutex`](crate::ReentrantMutex)
     /// without async.
     ///
-    /// The owner is a value, and not the thread: pass the same owner to methods that call each other.
+    /// The owner is a value, and not the thread. Pass the same owner to methods that call each other.
     ///
     /// # Examples
     ///
@@ -93,17 +93,17 @@ recipe! {
 }
 
 impl ReentrantMutex {
-    /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
+    /// Waits for the lock, for as long as it takes. Returns at once if `owner` holds the lock.
     pub fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         self.held(self.inner.lock(owner))
     }
 
-    /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
+    /// Acquires the lock without waiting for other contenders. Returns `None` if one was ahead of `owner`.
     pub fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         self.maybe_held(self.inner.try_lock(owner))
     }
 
-    /// Waits for the lock for at most `limit`: `None` if another contender was ahead.
+    /// Waits for the lock for at most `limit`. Returns `None` if another contender was ahead.
     pub fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         self.maybe_held(self.inner.try_lock_for(owner, limit))
     }

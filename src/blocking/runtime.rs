@@ -1,8 +1,9 @@
 //! Owns [`Runtime`]: the runtime of a blocking session, on a thread of its own, and how other threads wait on it.
 //!
 //! 1. Futures are polled on the thread that waits for them. The runtime's thread only drives sockets, timers and the tasks
-//!    of the session, so nothing that a user does in a call can hold these up.
-//! 2. The thread lives until the last clone is dropped and the session is over, so no call finds a runtime that is gone.
+//!    of the session. So nothing that a user does in a call can delay them.
+//! 2. The thread lives until the last clone of [`Runtime`] is dropped and the session is over. So no call finds a runtime
+//!    that has ended.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::session::{Session, SessionState};
 #[derive(Clone)]
 pub(super) struct Runtime {
     handle: Handle,
-    /// Nothing is sent; the thread waits for the drop of the last clone.
+    /// Nothing is ever sent. The thread waits until the last clone is dropped.
     _used: mpsc::Sender<Infallible>,
 }
 
@@ -43,7 +44,7 @@ impl Runtime {
             runtime.block_on(async move {
                 let session = connect().await;
                 let states = session.as_ref().ok().map(Session::states);
-                // If no thread waits for the answer any more, the session is dropped here, and so closed.
+                // If no thread waits for the answer any more, this drops the session, and so closes it.
                 drop(sender.send(session.map(|session| (session, Handle::current()))));
                 if let Some(mut states) = states {
                     states.wait_for(|state| state == SessionState::Ended).await;
@@ -65,7 +66,7 @@ impl Runtime {
         Ok(self.drive(future))
     }
 
-    /// Blocks without the check, which the caller has made.
+    /// Blocks this thread until `future` is ready. The caller must have called [`refuse_to_block_tasks`].
     pub(super) fn drive<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
@@ -76,15 +77,15 @@ impl Runtime {
     }
 }
 
-/// More than tokio lets a task do in one poll, which is 128 operations.
+/// More operations than tokio lets a task do in one poll, which are 128.
 const MORE_THAN_A_BUDGET: usize = 256;
 
 /// Fails where tokio polls a future on this thread: blocking would also stop the other tasks there.
 ///
-/// While tokio polls a future, and only then, it limits how many operations may succeed at once: 128, the budget of the
-/// poll. So this acquires a free semaphore more often than that. If one time it has to wait, tokio is polling a future
-/// here, and the call is refused. A thread of `spawn_blocking` has a runtime, too, but no budget, and may block. The
-/// answer may be wrong, under `unconstrained` or with another version of tokio. Then [`Handle::block_on`] panics.
+/// While tokio polls a future, and only then, it limits how many operations may succeed in one poll: 128, the budget of the
+/// poll. So this function acquires a free semaphore more often than that. If an acquisition has to wait, tokio is polling a
+/// future here, and the call is refused. A thread of `spawn_blocking` also has a runtime, but no budget, and may block.
+/// Under `unconstrained`, or with another version of tokio, a future may go unnoticed. Then [`Handle::block_on`] panics.
 pub(super) fn refuse_to_block_tasks() -> Result<()> {
     if Handle::try_current().is_err() {
         return Ok(());

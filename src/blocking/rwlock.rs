@@ -9,7 +9,7 @@ use crate::options::Options;
 recipe! {
     /// A fair lock for one writer, or any number of readers, for threads that block: [`RwLock`](crate::RwLock) without async.
     ///
-    /// A thread that holds the lock to read and waits to write waits for itself.
+    /// A thread that holds the lock to read and then waits to write waits for itself, forever.
     ///
     /// # Examples
     ///
@@ -40,22 +40,22 @@ impl RwLock {
         self.held(self.inner.write())
     }
 
-    /// Reads without waiting for others: `None` if a writer was ahead.
+    /// Acquires the lock to read, without waiting for other contenders. Returns `None` if a writer was ahead.
     pub fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
         self.maybe_held(self.inner.try_read())
     }
 
-    /// Writes without waiting for others: `None` if another contender was ahead.
+    /// Acquires the lock to write, without waiting for other contenders. Returns `None` if one was ahead.
     pub fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
         self.maybe_held(self.inner.try_write())
     }
 
-    /// Waits to read for at most `limit`, all requests included: `None` if a writer was ahead.
+    /// Waits to read for at most `limit`, all requests included. Returns `None` if a writer was ahead.
     pub fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
         self.maybe_held(self.inner.try_read_for(limit))
     }
 
-    /// Waits to write for at most `limit`, all requests included: `None` if another contender was ahead.
+    /// Waits to write for at most `limit`, all requests included. Returns `None` if another contender was ahead.
     pub fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
         self.maybe_held(self.inner.try_write_for(limit))
     }

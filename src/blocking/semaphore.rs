@@ -35,18 +35,19 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`Error::InvalidInput`](crate::Error::InvalidInput), at once, also if `count` is zero or
+    /// As [`acquire`](Self::acquire), and at once [`Error::InvalidInput`](crate::Error::InvalidInput) if `count` is zero or
     /// larger than the number of permits.
     pub fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
         self.held(self.inner.acquire_many(count))
     }
 
-    /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
+    /// Acquires one permit without waiting for other contenders. Returns `None` if no permit is free or a contender was ahead.
     pub fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire())
     }
 
-    /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
+    /// Acquires `count` permits without waiting for other contenders. Returns `None` if fewer are free or a contender was
+    /// ahead.
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire_many(count))
     }
@@ -72,7 +73,7 @@ impl Semaphore {
         self.inner.permits()
     }
 
-    /// Returns the number of free permits, as far as the connected server knows. A permit that a caller is about to get
+    /// Returns the number of free permits, as far as the connected server knows. A permit that a caller is about to acquire
     /// counts as taken.
     pub fn available_permits(&self) -> Result<u32> {
         self.runtime.wait(self.inner.available_permits())

@@ -78,13 +78,14 @@ impl Session {
         Self::start(async move || session::Session::lazy(servers))
     }
 
-    /// Connects as `connect` does, on the thread of the session: for ways to connect that only the async session has.
+    /// Calls your function `connect` on the thread of the session. Use it for ways to connect that only the async session
+    /// has.
     ///
     /// # Errors
     ///
-    /// The errors of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a
-    /// task](crate::blocking#inside-a-tokio-runtime); [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread
-    /// cannot be started.
+    /// The errors of your function. [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime). [`Error::SessionEnded`](crate::Error::SessionEnded) if
+    /// the thread cannot be started.
     ///
     /// # Examples
     ///
@@ -118,14 +119,14 @@ impl Session {
         &self.session
     }
 
-    /// Blocks this thread until `future` is ready, in the runtime of the session: for calls of the async API.
+    /// Blocks this thread until `future` is ready, in the runtime of the session. Use it for calls of the async API.
     ///
     /// The future is polled on this thread, so it may borrow.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
-    /// the future is dropped then.
+    /// the future is then dropped.
     ///
     /// # Examples
     ///
@@ -143,7 +144,7 @@ impl Session {
         self.runtime.block_on(future)
     }
 
-    /// Returns the id of the current ZooKeeper session. A renewal changes the id; before a [`lazy`](Self::lazy) session
+    /// Returns the id of the current ZooKeeper session. A renewal changes the id. Before a [`lazy`](Self::lazy) session
     /// has reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
@@ -157,7 +158,7 @@ impl Session {
         self.session.state()
     }
 
-    /// Lists the paths of the children of `parent`: the locks below it that exist at the moment, held or not.
+    /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.
     ///
     /// # Errors
     ///
@@ -172,8 +173,8 @@ impl Session {
     /// many holds were cut off.
     ///
     /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed) at once, and
-    /// [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested) is true for holders. Call it from a thread
-    /// that has no guard of the session: the call would wait for that guard.
+    /// [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested) is true for holders. Call `drain` from a thread
+    /// that has no guard of the session, because the call would wait for that guard.
     ///
     /// # Errors
     ///
@@ -202,7 +203,7 @@ impl Session {
     /// # Errors
     ///
     /// As [`close`](crate::Session::close) of the async session; [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the session stays open then.
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the session then stays open.
     pub fn close(&self) -> Result<()> {
         self.runtime.wait(self.session.close())
     }

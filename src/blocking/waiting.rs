@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 /// A waiter in a queue, for a guard `G`. Drop it to leave the queue.
 ///
 /// A thread in `lock()` can be woken early only by the end of the session. A thread that also does other things joins
-/// the queue by `enqueue`, and waits in steps: the waiter keeps its position between them.
+/// the queue by `enqueue`, and waits in steps. The waiter keeps its position between the steps.
 ///
-/// Once granted the lock, a waiter counts as a hold, like the async [`Waiting`](crate::Waiting): other contenders wait
-/// for it, and if the hold is lost before a thread waits, that wait returns [`Error::Lost`].
+/// Once a waiter is granted the lock, it counts as a hold, like the async [`Waiting`](crate::Waiting): other contenders
+/// wait for it. If the hold is lost before a thread waits, that wait returns [`Error::Lost`].
 ///
 /// # Examples
 ///
@@ -35,14 +35,14 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// `None` once its guard was returned, or it has failed.
+    /// The async waiter. `None` once it has returned its guard or an error.
     waiting: Option<crate::lock::Waiting<G>>,
     // Dropped after the waiter, which deletes its node on this runtime.
     runtime: Runtime,
 }
 
 impl<G> Waiting<G> {
-    /// Joins a queue by `enqueue`.
+    /// Joins a queue: waits for `enqueue`, which returns the async waiter.
     pub(super) fn join(
         runtime: &Runtime,
         enqueue: impl Future<Output = Result<crate::lock::Waiting<G>>>,
@@ -54,16 +54,15 @@ impl<G> Waiting<G> {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::blocking::Mutex::lock); [`Error::InvalidInput`] also after
-    /// [`wait_for`](Self::wait_for) has returned the guard or an error.
+    /// As [`Mutex::lock`](crate::blocking::Mutex::lock), and [`Error::InvalidInput`] after [`wait_for`](Self::wait_for) has
+    /// returned the guard or an error.
     pub fn wait(mut self) -> Result<Guard<G>> {
         let waiting = self.waiting.take().ok_or_else(over)?;
         self.runtime.wait(waiting).map(|guard| Guard::new(guard, &self.runtime))
     }
 
-    /// Waits for the guard for at most `limit`: `None` if it is not our turn yet. The position in the queue stays.
-    ///
-    /// Also returns `None` while no server answers.
+    /// Waits for the guard for at most `limit`. Returns `None` if it is not our turn yet, or if no server answers. The waiter
+    /// keeps its position.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ pub(super) struct HoldCore {
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
     pub(super) seen: Arc<Held>,
-    /// The end of the hold, which is set once. Receivers are also woken when anything else of the hold changes.
+    /// The end of the hold, which is set once. Subscribers are also woken by every other change of the hold.
     end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
 }
@@ -59,7 +59,8 @@ impl HoldCore {
         self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none())
     }
 
-    /// Records an end that the owner did not ask for, and reports it. `is_one_of_several`: other holds are lost at the same time.
+    /// Records an end that the holder did not ask for, and reports it. `is_one_of_several`: other holds are lost at the same
+    /// time.
     fn note_loss(&self, end: HoldState, is_one_of_several: bool) {
         let warns_of = self.warns_of(end);
         if !self.note_end(end) {
@@ -79,7 +80,7 @@ impl HoldCore {
         self.driver.reports.push(move || seen.ended(loss));
     }
 
-    /// Watches the node from now on, so that a loss or a revocation is noticed at once.
+    /// Watches the hold's nodes from now on, so that a deletion or a revocation is noticed at once.
     pub(super) fn attend(&self) {
         if self.end.borrow().is_none() {
             self.driver.handle(&mut self.driver.lock(), Event::WatchForLoss(self.op));
@@ -91,12 +92,12 @@ impl HoldCore {
         self.until(|| self.state().end()).await
     }
 
-    /// Calls `look` until it returns a value: at every change, and when time alone may have changed the state.
+    /// Calls `look` until it returns a value: now, at every change, and when time alone may have changed the state.
     async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         self.until_woken(look, || sleep_until(self.next_look())).await
     }
 
-    /// Calls `look` until it returns a value: at every change, and whenever a future of `again` resolves.
+    /// Calls `look` until it returns a value: now, at every change, and whenever a future that `again` returns resolves.
     async fn until_woken<T, F: Future>(&self, look: impl Fn() -> Option<T>, again: impl Fn() -> F) -> T {
         let (mut end, mut changes) = (self.end.subscribe(), self.driver.changes.subscribe());
         loop {
@@ -106,7 +107,7 @@ impl HoldCore {
                 return found;
             }
             tokio::select! {
-                // Neither fails: `self` keeps the senders alive.
+                // The first two do not fail: `self` keeps the senders alive.
                 _ = end.changed() => {}
                 _ = changes.changed() => {}
                 _ = again() => {}
@@ -204,7 +205,7 @@ impl HoldListener for HoldCore {
         state.loss().filter(|loss| *loss != Loss::Closed && self.end.borrow().is_none())
     }
 
-    /// Notices a revocation, which is written to the data of a node.
+    /// Notices a revocation in the data of a node.
     fn saw(&self, data: &[u8]) {
         if data == REVOKE && !self.is_revoked.swap(true, Ordering::AcqRel) {
             self.end.send_modify(|_| {});
@@ -217,10 +218,11 @@ impl HoldCore {
         self.state_and(|_| {})
     }
 
-    /// Begins the release, unless the hold has ended. `caller` waits for its end, with [`driver::poll_released`].
+    /// Begins the release, unless the hold has ended. `caller` is woken at the end of the release; see
+    /// [`driver::poll_released`].
     pub(super) fn begin_release(&self, caller: Waker) -> HoldState {
         self.state_and(|state| {
-            // First, because trust may end just now. Then the release ends at once, and wakes the caller.
+            // The waker is set first: if trust ends just now, the release ends at once, and wakes the caller.
             state.await_op(self.op, caller);
             self.driver.decide(state, Event::Release(self.op));
         })
@@ -242,7 +244,7 @@ impl HoldCore {
         drop(state);
         self.note_loss(found, false);
         self.driver.reports.flush();
-        // Another call may have recorded an end first, with another reason.
+        // Another call may have recorded an end earlier, with another reason.
         self.end.borrow().unwrap_or(HoldState::Released)
     }
 
@@ -265,7 +267,7 @@ impl HoldCore {
     pub(super) fn revoke_requested(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         self.attend();
         async move {
-            // No timer is needed: when the hold is lost, this future stays pending.
+            // No timer is needed for a loss: this future then stays pending.
             let revoked = || match self.state().has_ended() {
                 true => Some(false),
                 false => self.is_asked_for().then_some(true),
@@ -285,7 +287,7 @@ impl HoldCore {
         async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
     }
 
-    /// Returns the first node, and the client of the session; `None` once the hold has ended or the session is closed.
+    /// Returns the first node, and the client of the session. `None` once the hold has ended or the session is closed.
     pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
         let state = self.driver.lock();
         let node = state.nodes(self.op).into_iter().next()?;

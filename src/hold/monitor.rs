@@ -17,7 +17,7 @@ use crate::options::validate_data;
 
 /// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
 ///
-/// A monitor is cheap to clone, and keeps neither the lock nor the session. A task that only has the monitor must expect
+/// A monitor is cheap to clone, and does not keep the session alive. A task that only has the monitor must expect
 /// [`HoldState::Released`].
 ///
 /// # Examples
@@ -39,7 +39,7 @@ impl HoldMonitor {
         Self(core)
     }
 
-    /// Returns the lock path; the first one if there are several.
+    /// Returns the lock path, or the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
         self.0.path.as_str()
@@ -85,7 +85,7 @@ impl HoldMonitor {
         self.0.clone().ended()
     }
 
-    /// Resolves when the lock is lost; never after a release. [`ended`](Self::ended) resolves for both.
+    /// Resolves when the lock is lost. After a release it never resolves; [`ended`](Self::ended) does.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +94,7 @@ impl HoldMonitor {
         lost(self.ended())
     }
 
-    /// Resolves when someone asks the holder to release; never once the hold has ended. See
+    /// Resolves when the holder is asked to release. Once the hold has ended, it never resolves. See
     /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
     ///
     /// # Cancel safety
@@ -121,7 +121,7 @@ impl HoldMonitor {
         self.0.revoke();
     }
 
-    /// Returns the first node, and the client of the session; `None` once the hold has ended or the session is closed.
+    /// Returns the first node, and the client of the session. `None` once the hold has ended or the session is closed.
     pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
         self.0.writes()
     }
@@ -150,8 +150,8 @@ impl HoldMonitor {
     ///
     /// # Errors
     ///
-    /// The end of the hold, lost or released, if the hold ends before `future` is done; `future` is then dropped. A release is
-    /// also an end, because another contender may hold the lock after it.
+    /// The end of the hold, lost or released, if the hold ends before `future` is done. `future` is then dropped. A release
+    /// counts as an end, because another contender may hold the lock after it.
     ///
     /// # Examples
     ///
@@ -177,7 +177,7 @@ impl fmt::Debug for HoldMonitor {
     }
 }
 
-/// Returns the error for a leader that proclaims after it has resigned.
+/// Returns the error for a leader that proclaims data after it has resigned.
 pub(super) fn resigned() -> Error {
     Error::invalid("leadership", "it was resigned; proclaim while it lasts")
 }
@@ -190,7 +190,8 @@ pub(super) async fn lost(ended: impl Future<Output = HoldState>) -> Loss {
     }
 }
 
-/// Runs `future` until the hold ends. Calls `end` before each poll of `future`, and is woken by `ended` between polls.
+/// Runs `future` until the hold ends. `end` returns the end of the hold, and is called before each poll of `future`.
+/// `ended` resolves with the end, and wakes the task between polls.
 pub(crate) async fn run_until<F: Future, E>(
     end: impl Fn() -> Option<E>,
     ended: impl Future<Output = E>,

@@ -16,10 +16,10 @@ use crate::lock::Lock;
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// A waiter keeps its position while it is not awaited. Once granted the lock, it counts as a hold: its
+/// A waiter keeps its position while it is not awaited. Once it is granted the lock, it counts as a hold: its
 /// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If the hold is lost
-/// before the waiter is awaited, the await returns [`Error::Lost`](crate::Error::Lost). If the session ends while it
-/// waits, it queues again in the next session. See [Futures](crate#futures).
+/// before the waiter is awaited, the await returns [`Error::Lost`](crate::Error::Lost). If the ZooKeeper session expires
+/// before the grant, the waiter queues again in the next session. See [Futures](crate#futures).
 ///
 /// A waiter belongs to the runtime on which it joined the queue.
 ///
@@ -48,7 +48,7 @@ use crate::lock::Lock;
 #[clippy::has_significant_drop]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// The future of the hold; `None` once it has returned. The mutex is never locked: it only makes the future `Sync`.
+    /// The future of the hold, or `None` once that has resolved. The mutex is never locked: it only makes the future `Sync`.
     place: Mutex<Option<BoxFuture<'static, Result<Hold>>>>,
     progress: Arc<Progress>,
     guard: Arc<dyn Fn(Hold) -> G + Send + Sync>,
@@ -73,8 +73,8 @@ impl<G> Waiting<G> {
 
     /// Returns how many contenders ahead must leave first, as of the last poll; 0 when it is our turn.
     ///
-    /// With several queues: the largest number. For permits: the number of callers ahead, or, once none is ahead, of
-    /// permits that must be released.
+    /// With several queues, this is the largest of their numbers. For permits, it is the number of callers ahead. Once no
+    /// caller is ahead, it is the number of permits that must be released.
     #[must_use]
     pub fn position(&self) -> usize {
         self.progress.last().unwrap_or_default()

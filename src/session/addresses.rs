@@ -19,8 +19,8 @@ use crate::session::hosts::split_chroot;
 
 const PORT: u16 = 2181;
 
-/// Adds the addresses of each name that has several to the list of hosts. A name that is not resolved in time stays as
-/// it is.
+/// Puts the addresses of each name that has several into the list of hosts, before the name. A name that is not resolved
+/// within `limit` stays as it is.
 pub(super) async fn expand(hosts: &str, limit: Duration) -> String {
     let (hosts, chroot) = split_chroot(hosts);
     let elements = join_all(hosts.split(',').map(|element| expand_one(element, limit))).await;
@@ -42,7 +42,7 @@ async fn expand_one(element: &str, limit: Duration) -> Cow<'_, str> {
     Cow::Owned(all.collect::<Vec<_>>().join(","))
 }
 
-/// Returns why the hosts of a list grant no session, as far as one connection attempt to each shows.
+/// Returns why the hosts of a list grant no session, as far as one attempt to connect to each of them shows.
 pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     let failure = async |element: &str| {
         let host = element.split_once("://").map_or(element, |(_, host)| host).to_owned();
@@ -54,7 +54,7 @@ pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     join_all(split_chroot(hosts).0.split(',').map(failure)).await
 }
 
-/// Runs `blocking` on a thread of its own: name resolution may take long, and must not block a thread of the runtime.
+/// Runs `blocking` for at most `limit`, on a thread that may block: the resolution of names may take long.
 async fn within<T: Send + 'static>(
     limit: Duration,
     blocking: impl FnOnce() -> Result<T, String> + Send + 'static,

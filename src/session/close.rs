@@ -13,14 +13,15 @@ impl Session {
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. `Ok` means that every lock node of the session is certainly deleted. The session then drops
-    /// its client: the ZooKeeper session ends with the last clone of that client, such as one from
+    /// [`Error::Closed`]. `Ok` means that every lock node of the session is certainly deleted, unless a renewal was under
+    /// way. The session then drops its client: the ZooKeeper session ends with the last clone of that client, such as one from
     /// [`client`](Self::client), or in a guard that has given a [`check_writer`](crate::Hold::check_writer). Other
     /// ephemeral nodes go with the ZooKeeper session.
     ///
-    /// The call takes one session timeout at most. A second call waits for the same end. During a renewal there is
-    /// nothing to end, because the old session has expired. After an outage that session may have expired by the
-    /// client's clock alone; its nodes then stay until the servers expire it, too.
+    /// The call takes one session timeout at most. A second call waits for the same end.
+    ///
+    /// During a renewal there is nothing to end, because the old ZooKeeper session has expired. After an outage it may have
+    /// expired by the client's clock alone. Its nodes then stay until the servers expire it, too.
     ///
     /// # Cancel safety
     ///
@@ -29,8 +30,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the servers could not be reached in time, or if the ACLs do not let us delete a node
-    /// and the end of the session was not confirmed. Nodes may stay for up to a session timeout; if you keep a clone of
-    /// the client, for as long as you keep it.
+    /// and the end of the session was not confirmed. Nodes may stay for up to a session timeout, or for as long as you
+    /// keep a clone of the client.
     ///
     /// # Examples
     ///
@@ -73,15 +74,15 @@ impl Session {
     /// From the call on, waiters get [`Error::Closed`], and so does every new acquisition, `try_lock` included. Each
     /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::Hold::revoke_requested) resolves.
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
-    /// have ended, or `limit` has passed, the session is closed. So it takes `limit` and one session timeout at most.
+    /// have ended, or `limit` has passed, the session is closed. So the call takes `limit` and one session timeout at most.
     ///
-    /// A guard that is dropped or released counts as ended, and so does a lost one. A future or a
-    /// [`Waiting`](crate::Waiting) that was granted the lock counts as a hold, and returns its guard. A hold counts as cut off
-    /// if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
+    /// A hold has ended when its guard is dropped, its release is confirmed, or it is lost. A future or a
+    /// [`Waiting`](crate::Waiting) that was granted the lock counts as a hold, and returns its guard. A hold that has not
+    /// ended when this call closes the session counts as cut off. If it was held, it becomes
+    /// [`Lost(Closed)`](crate::Loss::Closed).
     ///
-    /// All clones of the session are drained. While a renewal is under way there is no hold to wait for. A
-    /// session that is already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`,
-    /// are answered.
+    /// All clones of the session are drained. While a renewal is under way there is no hold to wait for. A session that is
+    /// already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`, are answered.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Owns [`Looks`]: when to read nodes of yours again.
+//! Owns [`Looks`], which decides when to read a user's nodes again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Reads nodes of yours again, in *looks*: after each event of a watch, in each new ZooKeeper session, and now and then
 /// without an event. Made by [`Session::looks`].
 ///
-/// An event is only a reason to look: the state of the nodes is what the look reads. Looks begin at least 200 ms apart,
-/// so nodes that change all the time cost at most five looks a second. An event may be lost, so without one the next
-/// look begins 20 to 30 s after the last, or one second after a look that set no watch, for example because the servers
-/// refused it.
+/// An event is only a reason to look: the state of the nodes is what the look reads. Looks in one ZooKeeper session begin
+/// at least 200 ms apart, so nodes that change all the time cost at most five looks a second.
+///
+/// An event may be lost. So without an event, the next look begins 20 to 30 s after the last. It begins one second after a
+/// look that set no watch, for example because the servers refused the request.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Looks {
     session: Session,
     _room: Option<Reservation>,
-    /// The ZooKeeper session that has answered the last look.
+    /// The ZooKeeper session that has answered the last look; 0 before the first answer.
     id: SessionId,
     /// The watches of the last look. Each resolves with its event.
     events: Vec<Shared<BoxFuture<'static, ()>>>,
@@ -56,7 +57,7 @@ pub struct Looks {
 }
 
 impl Session {
-    /// Returns [`Looks`] at nodes of yours. `paths`: the nodes that they will watch. Sends nothing.
+    /// Returns [`Looks`] at nodes of yours. `paths`: the nodes that the looks will watch. Sends nothing.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl Session {
 }
 
 impl Looks {
-    /// Waits until it is time for the next look. The first look is due at once. So is a look in a closed session, which
-    /// returns the error.
+    /// Waits until it is time for the next look. The first look is due at once. In a closed session, a look is also due at
+    /// once, and returns the error.
     ///
     /// # Cancel safety
     ///
@@ -106,9 +107,9 @@ impl Looks {
         self.next = None;
     }
 
-    /// Calls `look`, which sends requests, and returns their results and the watches that it has set. Retries `look`
-    /// until a server has answered, as [`Session::request`] does. Returns the results, or the error with which the
-    /// servers refuse a request.
+    /// Calls `look`, which sends requests and returns their results, with the watches that it has set. Retries `look` until a
+    /// server has answered, as [`Session::request`] does. Returns the results, or the error with which the servers refuse a
+    /// request.
     ///
     /// # Cancel safety
     ///
@@ -132,7 +133,7 @@ impl Looks {
         looked.await
     }
 
-    /// As [`look`](Self::look), with several requests that are retried one by one.
+    /// Does the same as [`look`](Self::look), but `make` retries its requests one by one.
     pub(crate) async fn attempt<T, W, R>(&mut self, make: impl Fn(Zk) -> R + Send + Sync) -> Result<T>
     where
         W: IntoIterator<Item = OneshotWatcher>,
@@ -158,8 +159,8 @@ impl Looks {
         }
     }
 
-    /// Returns whether the watches of the last look would report a change at once: the look set some in the current
-    /// session, which is connected, and none has fired.
+    /// Returns whether the watches of the last look would report a change at once: the session is connected, the look set
+    /// watches in this ZooKeeper session, and none of them has fired.
     pub(crate) fn stands(&self) -> bool {
         let has_fired = |event: &Shared<_>| event.clone().now_or_never().is_some();
         self.session.id() == self.id
@@ -168,7 +169,7 @@ impl Looks {
             && !self.events.iter().any(has_fired)
     }
 
-    /// Returns the ZooKeeper session that has answered the last look. The id is 0 before the first look.
+    /// Returns the ZooKeeper session that has answered the last look. The id is 0 before the first answer.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         self.id

@@ -1,8 +1,11 @@
 //! Sends requests other than those of locks, and retries them in the next ZooKeeper session when one expires.
 //!
-//! An attempt at a request fails in one of four ways. It is refused: the server returned an error. It is unknown: the
-//! request may have been done, or may be done later. It is throttled: the request is retried, up to a limit. Or the
-//! session is over.
+//! An attempt at a request fails in one of four ways:
+//!
+//! 1. The server refuses the request with an error.
+//! 2. No answer comes: the server may have done the request, or may do it later.
+//! 3. The server throttles the request, which is retried, up to a limit.
+//! 4. The ZooKeeper session is over.
 
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -29,14 +32,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Why an attempt in one ZooKeeper session failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupt {
-    /// The session is over or about to be, so waiting in it is of no use. Another session may follow.
+    /// The ZooKeeper session is over or about to end, so it is of no use to wait for answers in it. Another one may follow.
     #[error("session is over")]
     SessionOver,
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
-/// Waits until a watch has fired. The client's watcher panics if the runtime of the session is dropped meanwhile; the session is over then.
+/// Waits until a watch has fired. If the runtime of the session is dropped meanwhile, the client's watcher panics. Then
+/// the session ends, and this stays pending.
 pub(super) async fn fired(watch: OneshotWatcher, core: Arc<Core>) {
     if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
         core.found_runtime_gone();
@@ -44,7 +48,7 @@ pub(super) async fn fired(watch: OneshotWatcher, core: Arc<Core>) {
     }
 }
 
-/// One ZooKeeper session, for requests other than those of locks.
+/// One ZooKeeper session, which sends requests other than those of locks.
 #[derive(Clone)]
 pub(crate) struct Zk {
     client: Arc<Client>,
@@ -117,8 +121,8 @@ impl Zk {
         until(&self.core.changes, || self.is_connected().err().map(drop)).await;
     }
 
-    /// Retries a request until a server has answered. Only for requests that are safe to do twice. `name`: the
-    /// request's name in metrics. The inner error is the server's refusal, or `Throttled` after too many tries.
+    /// Retries a request until a server has answered. The request must be safe to do twice. `name`: the request's name in
+    /// metrics. The inner error is the server's refusal, or `Throttled` after too many attempts.
     pub(crate) async fn retry<T, F>(
         &self,
         name: &'static str,
@@ -143,7 +147,8 @@ impl Zk {
                 Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
                 answer => return Ok(answer),
             }
-            // The pause grows with each failure: a server may close the connection on every request.
+            // There is no pause after the first failure if the connection is lost. Later pauses grow, because a server may
+            // close the connection on every request.
             if lost > 1 || self.is_connected()? {
                 sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;
             }
@@ -160,7 +165,7 @@ pub(crate) fn found<T>(answer: Result<T, ZkError>, action: &'static str, path: &
     }
 }
 
-/// Returns whether the session is in use: neither being renewed nor closed, but maybe disconnected.
+/// Returns whether there is a ZooKeeper session, connected or not, that is not being closed.
 fn is_open(state: &State) -> bool {
     matches!(state.machine.life(), Life::Open | Life::Draining)
 }
@@ -179,8 +184,8 @@ pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut()
 }
 
 impl Session {
-    /// Runs `make` in the current ZooKeeper session. If that session ends before `make` has finished, runs it again in the
-    /// next one.
+    /// Runs `make` in the current ZooKeeper session. If that session ends before `make` has finished, runs `make` again in
+    /// the next one.
     pub(crate) async fn attempt<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
@@ -229,7 +234,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within `limit`, by default one session timeout; [`Error::Closed`] or
+    /// [`Error::Unavailable`] if no server answered within `limit`, by default one session timeout. [`Error::Closed`] or
     /// [`Error::SessionEnded`] if the session is over.
     ///
     /// # Examples
@@ -284,8 +289,8 @@ impl Session {
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
-    /// Awaits a request that does not queue, for at most one session timeout. Unless the request needs no connection,
-    /// fails as soon as there is none: at once if there is none now.
+    /// Awaits a request that does not queue, for at most one session timeout. Fails as soon as there is no connection, at
+    /// once if there is none now. A request that needs no connection is still answered.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         // Resolves when the session is over or disconnected.
         let disconnected = until(&self.core().changes, || {
@@ -295,7 +300,7 @@ impl Session {
         let answered = async {
             tokio::select! {
                 biased;
-                // The request comes first, because its result may be known without the servers.
+                // The request is polled first, because it may need no connection.
                 result = request => result,
                 () = disconnected => Err(self.unavailable(Duration::ZERO)),
             }
@@ -314,8 +319,8 @@ impl Session {
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
-    /// Returns the session timeout that the servers have granted; before the first connection the requested one. It is
-    /// the time limit of every call that does not queue.
+    /// Returns the session timeout that the servers have granted, or before the first connection the requested one. The
+    /// session timeout is the time limit of every call that does not queue.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         let state = self.core().lock();

@@ -1,11 +1,11 @@
 //! Owns [`Servers`]: where and how a session connects, at first and when it is renewed.
 //!
 //! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
-//! 2. Before a new session is used, the old one is resumed and closed. The answer `SessionExpired`, or the completed
-//!    close, shows that its nodes are gone. The client's report alone does not: the client declares a session expired
-//!    by its own clock, and an old node would be ahead of ours in the queue until the servers expire the session. A
-//!    leader answers `SessionExpired` as soon as it begins to end a session. If it loses leadership before it is done,
-//!    the nodes stay until the next leader expires the session.
+//! 2. Before a new session is made, the old one is resumed and closed. The answer `SessionExpired`, or the completed close,
+//!    shows that its nodes are gone. The client's report does not show that, because the client declares a session expired
+//!    by its own clock. A node that is left would be ahead of ours in the queue until the servers expire the old session.
+//! 3. A leader answers `SessionExpired` as soon as it begins to end a session. If it loses leadership before the session is
+//!    ended, the nodes stay until the next leader expires the session.
 
 use std::fmt;
 use std::future::pending;
@@ -32,7 +32,7 @@ use crate::telemetry::guarded;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause after refused credentials: a fix takes a while, and servers log each refusal.
+/// The longest pause after refused credentials. It is longer because a fix takes a while, and servers log each refusal.
 const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
 /// The longest time that the function given to [`Servers::from_fn`] may take in the background.
@@ -46,8 +46,8 @@ const END: &str = "end the old session at";
 /// The shortest session timeout that servers grant with the default configuration: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
-/// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes two ticks of the servers, but no
-/// client can ask for their `tickTime`.
+/// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes that the timeout is at least
+/// two ticks of the servers, but a client cannot read their `tickTime`.
 fn warn_if_short(client: &Client) {
     if client.session_timeout() < LEAST_BY_DEFAULT {
         guarded(|| {
@@ -60,7 +60,8 @@ fn warn_if_short(client: &Client) {
     }
 }
 
-/// The session timeouts that can be requested. The client replaces shorter ones, and sends a signed 32-bit number.
+/// The session timeouts that can be requested, in milliseconds. The client replaces shorter ones, and sends a signed 32-bit
+/// number.
 pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
 
 /// The client's default session timeout.
@@ -74,11 +75,12 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The servers of a session, and how to connect to them: the argument of [`Session::connect`](crate::Session::connect) and
 /// [`Session::lazy`](crate::Session::lazy).
 ///
-/// A list of hosts converts to servers with the default settings, and a reference to a [`Config`](crate::Config) to the
-/// deployment's servers. Credentials add up. Any other setting replaces an earlier one.
+/// A list of hosts converts to servers with the default settings. A reference to a [`Config`](crate::Config) converts to the
+/// deployment's servers. Credentials are added to earlier ones. Any other setting replaces an earlier one.
 ///
 /// A list looks like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist,
-/// and costs the first connect one more request. A server with the prefix `tcp+tls://` is connected over TLS.
+/// unless a `Config` creates it, and costs the first connect one more request. A server with the prefix `tcp+tls://` is
+/// connected over TLS.
 ///
 /// # Examples
 ///
@@ -102,7 +104,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Servers {
     /// The user's function, called at every attempt to connect. `None` if the servers stay the same.
     question: Option<Box<Question>>,
-    /// The servers of the latest attempt to connect; before the first attempt, the servers to try, if they are known.
+    /// The servers of the latest attempt to connect. Before the first attempt: the servers to try, if they are known, or
+    /// the error of a setting.
     target: Mutex<Result<Option<Target>>>,
     /// Why the hosts did not answer at the latest attempt.
     failures: Mutex<Vec<HostFailure>>,
@@ -146,30 +149,32 @@ impl Servers {
 
     /// Sets the session timeout to request. [`Duration::ZERO`] stands for the default of 6 s.
     ///
-    /// The timeout must be 8 ms to 2,147,483,647 ms (24 days). The servers may grant another one, within their limits. All
-    /// servers should have the same limits: the session relies on the timeout that was granted first.
+    /// The timeout must be 8 ms to 2,147,483,647 ms (24 days). The servers may grant another timeout, within their limits. All
+    /// servers should have the same limits, because the session relies on the timeout that was granted first.
     #[must_use]
     pub fn with_session_timeout(self, timeout: Duration) -> Self {
         let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
         self.set(move |target| target.session_timeout = timeout)
     }
 
-    /// Names the session, so that a restarted process does not wait for the end of its previous session, one session
-    /// timeout after a crash.
+    /// Names the session, so that a process that restarts after a crash does not wait until its previous session expires.
     ///
     /// Every call that lists a lock's queue, even a `try_lock`, deletes the nodes of holders and waiters that other
-    /// sessions of this name left there. The lock is granted once they are gone and no other contender is ahead. A
-    /// `try_lock` that finds them is contended; only the next can succeed. A call of a [`Semaphore`](crate::Semaphore)
-    /// finds leftover permits when it is first in the queue. Nodes that belong to no lock stay until their session has
-    /// ended. So a member of a group, as in `Shards`, still waits that long for its own name, and a claim of `Slots`
-    /// finds its old number taken. The unique name also works on another machine, and needs no disk. It is also the [identifier](Options::with_identifier) of the session's
-    /// locks, unless their options have another one.
+    /// sessions of this name left there. The lock is granted once these nodes are gone and no other contender is ahead. A
+    /// `try_lock` that finds such nodes is contended; only the next can succeed. A call of a
+    /// [`Semaphore`](crate::Semaphore) finds leftover permits when it is first in the queue.
     ///
-    /// **Set a name only where no two processes with it run at once**, such as that of a pod in a stateful set, or of a
+    /// Nodes that belong to no lock stay until their session has ended. So a member of a group, as in `Shards`, still waits
+    /// that long for its own name, and a claim of `Slots` finds its old number taken.
+    ///
+    /// The unique name also works on another machine, and needs no disk. It is also the
+    /// [identifier](Options::with_identifier) of the session's locks, unless their options have another one.
+    ///
+    /// **Set a name only where no two processes with it run at once**, such as the name of a pod in a stateful set, or of a
     /// systemd unit. A second process takes the locks of the first away, as [`break_lock`](crate::Mutex::break_lock)
-    /// does, and outdates its tokens. A session that has lost a node, and finds a node of another session of its name
-    /// in the same queue, ends with [`Error::SessionEnded`], so that two processes do not take a lock from each other
-    /// in turn. Either process may end, or both.
+    /// does, and outdates its tokens. A session that has lost a node, and finds a node of another session of its name in
+    /// the same queue, ends with [`Error::SessionEnded`]. So two processes do not go on taking a lock from each other. The
+    /// session of either process may end, or both.
     ///
     /// An empty name, or the name of another session of this process, is refused with [`Error::InvalidInput`] when the
     /// session is made. A session has its name until its last clone is dropped. With [`from_fn`](Self::from_fn), set
@@ -212,8 +217,8 @@ impl Servers {
 
     /// Sets the options of SASL. Needs the feature `sasl-digest-md5` or `sasl-gssapi`.
     ///
-    /// With `sasl-gssapi`, a host name with several addresses is one server, because Kerberos checks the name. The first of
-    /// these addresses that accepts a connection is used.
+    /// With `sasl-gssapi`, a host name with several addresses counts as one server, because Kerberos checks the name. The
+    /// client uses the first of these addresses that accepts a connection.
     #[cfg(any(feature = "sasl-digest-md5", feature = "sasl-gssapi"))]
     #[must_use]
     pub fn with_sasl(self, options: impl Into<zookeeper_client::SaslOptions>) -> Self {
@@ -228,20 +233,20 @@ impl Servers {
     /// renewed. Use it for rotated passwords, and for servers that move.
     ///
     /// A setting on this value, such as by [`with_session_timeout`](Self::with_session_timeout), applies to all servers
-    /// that `ask` returns. The unique name of those servers has no effect, nor do the identifier, token epoch and
-    /// `create_chroot` of a [`Config`](crate::Config) that they come from.
+    /// that `ask` returns. The unique name of those servers has no effect. If they come from a [`Config`](crate::Config),
+    /// its identifier, token epoch and `create_chroot` have no effect either.
     ///
-    /// `ask` is not called while the session lives, even if the connection is lost: the client reconnects to the hosts that
-    /// it has. So while servers are replaced, list old and new ones, until the sessions that know only the old ones are
-    /// renewed or their processes restarted. Otherwise a session ends with the last of its old servers.
+    /// `ask` is not called while the ZooKeeper session lives, even if the connection is lost: the client reconnects to the
+    /// hosts that it has. So while you replace servers, list old and new ones, until the sessions that know only the old ones
+    /// are renewed or their processes restarted. Otherwise a ZooKeeper session ends with the last of its old servers.
     ///
     /// `ask` is called at every attempt to make a session: during an outage about once per session timeout. In the
-    /// background, a call may take 30 s. While `ask` fails, the session is not renewed, and [`Error::Unavailable`] carries
-    /// the text of its error as the reason. The chroot must stay the same, because the same paths would otherwise be other
-    /// locks.
+    /// background, a call that takes longer than 30 s fails. While `ask` fails, the session is not renewed, and
+    /// [`Error::Unavailable`] carries the text of the error of `ask` as the reason. The chroot must stay the same, because
+    /// the same paths would otherwise be other locks.
     ///
-    /// [`Session::connect`](crate::Session::connect) returns the error of `ask`, if it is one of this crate, else
-    /// [`Error::InvalidInput`] with its text.
+    /// If `ask` fails with an error of this crate, [`Session::connect`](crate::Session::connect) returns that error. For any
+    /// other error it returns [`Error::InvalidInput`] with the text of the error.
     ///
     /// # Examples
     ///
@@ -267,7 +272,7 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that it has already returned. With
+    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that the config has already returned. With
     /// `chroot_acls`, a missing chroot is created at the first connection.
     pub(crate) fn configured(
         self,
@@ -323,12 +328,12 @@ impl Servers {
         known.unwrap_or_else(|| "hosts that were not asked for yet".into())
     }
 
-    /// Returns the session timeout to request; the default as long as it is not known.
+    /// Returns the session timeout to request, or the default while the servers are not known.
     pub(super) fn requested_timeout(&self) -> Duration {
         self.known().map_or(DEFAULT_TIMEOUT, |target| target.session_timeout)
     }
 
-    /// Returns whether there is a chroot; `false` as long as that is not known.
+    /// Returns whether there is a chroot, or `false` while the servers are not known.
     pub(super) fn has_chroot(&self) -> bool {
         self.known().is_some_and(|target| hosts::has_chroot(&target.hosts))
     }
@@ -357,7 +362,7 @@ impl Servers {
         locked(&self.target).clone().ok().flatten()
     }
 
-    /// Returns the servers to connect to now; calls the user's function, if there is one.
+    /// Returns the servers to connect to now. Calls the user's function, if there is one.
     async fn target(&self) -> Result<Target> {
         let Some(question) = &self.question else {
             return Ok(locked(&self.target).clone()?.expect("servers that are not asked for are given"));
@@ -386,7 +391,7 @@ impl Servers {
         Ok(connected)
     }
 
-    /// Awaits `connecting`. If that takes long, tries the hosts meanwhile, to find out why they do not answer.
+    /// Awaits `connecting`. If that takes long, tries each host meanwhile, to find out why it does not answer.
     async fn with_reasons<T>(&self, target: &Target, connecting: impl Future<Output = T>) -> T {
         let tries = async {
             tokio::time::sleep(Times::of(target.session_timeout).host()).await;
@@ -420,7 +425,7 @@ impl Servers {
                 | ZkError::Timeout
                 | ZkError::NoHosts
                 | ZkError::ConnectionLoss
-                // The connection was lost after the handshake, and the new session expired before the next one.
+                // The connection was lost after the handshake, and the new session expired before the client reconnected.
                 | ZkError::SessionExpired),
             ) => {
                 if let ZkError::Custom(reason) = error {
@@ -431,7 +436,7 @@ impl Servers {
             Err(error) => return Err(Error::refused("connect to", &target.hosts, error)),
         };
         warn_if_short(&client);
-        // At the first connection, a missing chroot is a mistake in the hosts.
+        // Only at the first connection is a missing chroot most likely a mistake in the hosts.
         if is_first && client.path() != "/" {
             let (since, patience) = (now(), client.session_timeout());
             let checked = timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await;
@@ -450,8 +455,8 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects with a new session, after making sure that the old one is gone, if there was one. Retries while
-    /// `wanted` returns true. Calls `refused` whenever the servers refuse the credentials.
+    /// Connects with a new session, after the `old` one, if given, has ended. Retries while `wanted` returns true. Returns
+    /// `None` once it returns false. Calls `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
@@ -502,12 +507,12 @@ impl Servers {
         self.connect_to(&target, old.is_none()).await
     }
 
-    /// Ends the old session, or finds that it has expired. If the server gives another session instead, the old nodes stay in
-    /// their queues until the servers expire the old session.
+    /// Ends the old session, or finds that it has expired. If the server gives the client another session instead, the old
+    /// nodes stay in their queues until the servers expire the old session.
     async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
             Err(ZkError::SessionExpired) => Ok(()),
-            // The servers keep the old session, and would refuse a new one as well.
+            // The servers keep the old session, and would refuse the credentials for a new one as well.
             Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
                 self.try_hosts(target).await;
@@ -519,7 +524,7 @@ impl Servers {
                 drop(client);
                 match timeout(patience, changes.ended()).await {
                     Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
-                    // The client itself declares an end later than `patience`, so a server has reported this one.
+                    // A server has reported this end: the client would declare one itself only after `patience`.
                     Ok(_) => Ok(()),
                     Err(_) => Err(ZkError::Timeout),
                 }
@@ -528,7 +533,7 @@ impl Servers {
     }
 }
 
-/// Waits before the next attempt, and doubles the pause, up to the longest.
+/// Waits before the next attempt, and then doubles `pause`, to `longest` at most.
 async fn wait(pause: &mut Duration, longest: Duration) {
     tokio::time::sleep(*pause).await;
     *pause = (*pause * 2).min(longest);
@@ -565,8 +570,8 @@ impl Target {
         })
     }
 
-    /// Refuses settings that the client cannot use. Without TLS options, the client would retry a TLS host forever, without
-    /// a pause and without yielding its thread.
+    /// Refuses settings that the client cannot use. Without TLS options, the client would retry a TLS host forever, without a
+    /// pause, and would never yield its thread.
     fn check(&self) -> Result<()> {
         let timeout = self.session_timeout;
         if !u32::try_from(timeout.as_millis()).is_ok_and(|ms| TIMEOUTS_MS.contains(&ms)) {
@@ -599,17 +604,17 @@ impl Target {
         connector.connect(&hosts).await
     }
 
-    /// Returns the servers with the session timeout that they have granted to `client`, if it differs. The client does
-    /// not adapt the limit of a host's silence, nor with it the time between its pings, on which trust in a single
-    /// write depends.
+    /// Returns these settings with the session timeout that the servers have granted to `client`, if it differs from the
+    /// requested one. The client does not adapt its connection timeout to the granted session timeout. The time between its
+    /// pings follows from the connection timeout, and trust after a single write depends on these pings.
     fn with_granted(&self, client: &Client) -> Option<Self> {
         let granted = client.session_timeout();
         (granted.as_millis() != self.session_timeout.as_millis())
             .then(|| Self { session_timeout: granted, ..self.clone() })
     }
 
-    /// Makes sure that the chroot exists, and creates it if `acls` are given. Returns `false` if the session ended first.
-    /// Fails if the chroot does not exist or cannot be created.
+    /// Checks that the chroot exists. Creates a missing chroot if `acls` are given. Returns `false` if the session ended
+    /// first. Fails if the chroot does not exist or cannot be created.
     async fn check_chroot(&self, client: &Client, acls: Option<&[Acl]>) -> Result<bool> {
         let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {
@@ -641,7 +646,7 @@ async fn exists(client: &Client) -> Result<bool, ZkError> {
     if client.check_stat("/").await?.is_some() {
         return Ok(true);
     }
-    // A server that lags behind may not know a new chroot yet.
+    // A server that is behind the others may not know a new chroot yet.
     client.sync("/").await?;
     Ok(client.check_stat("/").await?.is_some())
 }
@@ -654,7 +659,7 @@ async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
     Ok(())
 }
 
-/// Returns whether the servers will refuse to create the chroot, however often the client tries.
+/// Returns whether the servers refuse to create the chroot, so that a retry would fail too.
 fn is_refusal(error: &ZkError) -> bool {
     use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
 

@@ -16,14 +16,14 @@ type Next = Pin<Box<dyn Future<Output = (SessionState, StateWatcher)> + Send>>;
 pub(crate) struct StateChanges {
     /// The state that was seen last.
     last: SessionState,
-    /// The next change. `None` after a state that ends the session.
+    /// The future of the next state. `None` after a state that ends the session.
     next: Option<Next>,
     /// The runtime of the client. After a drop, the wait goes on there.
     runtime: Option<Handle>,
 }
 
 impl StateChanges {
-    /// Returns the current state of the client, and the changes from then on.
+    /// Returns the current state of the client, and its later changes.
     pub(crate) fn new(mut watcher: StateWatcher) -> (SessionState, Self) {
         let state = watcher.state();
         (state, Self { last: state, next: next(state, watcher), runtime: Handle::try_current().ok() })
@@ -37,7 +37,7 @@ impl StateChanges {
         Poll::Ready(state)
     }
 
-    /// Waits for the end of the session, and returns the state of the client after it.
+    /// Waits for the end of the session, and returns the last state of the client.
     pub(crate) async fn ended(mut self) -> SessionState {
         while self.next.is_some() {
             std::future::poll_fn(|cx| self.poll(cx)).await;

@@ -21,10 +21,10 @@ use crate::session::requests::until;
 pub enum SessionState {
     /// No server has been reached yet. Only a [`lazy`](Session::lazy) session starts in this state.
     Connecting,
-    /// Connected to a server, with this ZooKeeper session. A renewal brings a session with another id, and all holds of the
-    /// earlier one are lost.
+    /// Connected to a server, with this ZooKeeper session. A renewal makes a session with another id, and all holds of the
+    /// earlier session are lost.
     Connected(SessionId),
-    /// Disconnected. Holds are suspended, and are lost unless a server is reached in time.
+    /// Disconnected. Holds are suspended, and are lost unless a server answers before their trust ends.
     Suspended,
     /// The ZooKeeper session has expired, and all holds are lost. A new session is being made.
     Renewing,
@@ -61,7 +61,7 @@ impl fmt::Display for SessionState {
 /// The states of a session, from [`Session::states`]: a stream that begins with the current state. It does not keep the
 /// session alive.
 ///
-/// States are not queued. If a connection was lost and came back between two reads, the second read waits for the next
+/// States are not queued. If the connection is lost and restored between two reads, the second read waits for the next
 /// change.
 pub struct SessionStates {
     core: Arc<Core>,
@@ -71,8 +71,8 @@ pub struct SessionStates {
 }
 
 impl SessionStates {
-    /// Returns the current state, then each state that differs from the one returned last; `None` after
-    /// [`Ended`](SessionState::Ended).
+    /// The first call returns the current state. Each later call waits for a state that differs from the one returned last.
+    /// Returns `None` after [`Ended`](SessionState::Ended).
     ///
     /// # Cancel safety
     ///
@@ -81,7 +81,7 @@ impl SessionStates {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// Waits for a state that is `wanted`, and returns it: at once if the current state is wanted. Returns `None` if the
+    /// Waits for a state that is `wanted`, and returns that state, at once if it is the current one. Returns `None` if the
     /// session ends first.
     ///
     /// # Cancel safety
@@ -168,10 +168,10 @@ impl fmt::Debug for SessionStates {
 impl Session {
     /// Returns the current state of the session, as the client reports it.
     ///
-    /// If a new connection is lost right after its handshake, the client goes on reporting it. The state then stays
-    /// [`Connected`](SessionState::Connected) until another connection is made or the session counts as expired, up to 7/5
-    /// session timeouts. Holds do not rely on this state: they are [`Lost`](crate::HoldState::Lost) when no answer has come
-    /// for too long.
+    /// If a new connection is lost right after its handshake, the client does not report the loss. The state then stays
+    /// [`Connected`](SessionState::Connected) until another connection is made or the client declares the session expired,
+    /// for up to 7/5 session timeouts. Holds do not rely on this state: they are [`Lost`](crate::HoldState::Lost) when no
+    /// answer has come for too long.
     #[must_use]
     pub fn state(&self) -> SessionState {
         present(self.core())

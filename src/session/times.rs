@@ -12,9 +12,8 @@ impl Times {
     }
 
     /// How long a host may be silent, while the client connects and afterwards, before the client tries the next one.
-    /// The client's own value, 0.4 *T*, is longer than a hold is trusted for: one host that accepts connections and
-    /// never answers would cost holds. A value shorter than *T*/5 would give up servers whose answers are up to *T*/6
-    /// late.
+    /// With the client's own value, 0.4 *T*, one host that accepts connections and never answers could outlast the trust
+    /// in a hold. With a value shorter than *T*/5 the client would leave servers whose answers are up to *T*/6 late.
     pub(crate) fn silence(self) -> Duration {
         self.0 / 5
     }
@@ -24,8 +23,8 @@ impl Times {
         self.0 / 8
     }
 
-    /// How long a close waits for the end of the ZooKeeper session after it has dropped its client. The deletion of nodes, which
-    /// comes first, has the same limit; see `Machine::close`.
+    /// How long a close waits for the end of the ZooKeeper session after it has dropped its client. The nodes are deleted
+    /// before that, with a limit of the same length; see `Machine::close`.
     pub(crate) fn close_ended(self) -> Duration {
         self.0 / 4
     }

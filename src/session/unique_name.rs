@@ -1,7 +1,8 @@
-//! Owns [`UniqueName`]: a name that one process at a time has, even after restarts.
+//! Owns [`UniqueName`]: a session's name, which only one process at a time may use, and which it keeps after a restart.
 //!
 //! The guids of a named session's nodes begin with a hash of the name. So a restarted process recognizes the leftover
-//! nodes of its earlier sessions by their names, without a request, and deletes them: see `machine::node`.
+//! nodes of its earlier sessions in a list of a lock's nodes, without further requests. It deletes these nodes: see
+//! `machine::node`.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::locked::locked;
 use crate::options::validate_data;
 
-/// The names of the sessions of this process.
+/// The unique names of the sessions of this process.
 static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// A name that no other session of this process has until this value is dropped.
