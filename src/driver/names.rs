@@ -90,20 +90,18 @@ pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
     pub(super) names: Listing,
-    texts: Arc<[String]>,
+    contenders: Vec<(Name, String)>,
 }
 
 impl Texts {
     /// Sorts contenders into queue order.
     pub(super) fn new(mut contenders: Vec<(Name, String)>, czxids: &HashMap<Name, i64>) -> Self {
         order::sort(&mut contenders, |(name, text)| (name.number, czxids.get(name).copied(), text));
-        let (names, texts): (Vec<Name>, Vec<String>) = contenders.into_iter().unzip();
-        Self { names: names.into(), texts: texts.into() }
+        Self { names: contenders.iter().map(|(name, _)| *name).collect(), contenders }
     }
 
     fn text(&self, name: Name) -> Option<&str> {
-        let at = self.names.iter().position(|listed| *listed == name)?;
-        self.texts.get(at).map(String::as_str)
+        self.contenders.iter().find(|(listed, _)| *listed == name).map(|(_, text)| text.as_str())
     }
 }
 

@@ -375,7 +375,7 @@ impl<T: Trust> Machine<T> {
         let node = std::mem::replace(&mut acquisition.node, Node::None);
         if node == Node::There {
             let nodes = acquisition.nodes();
-            self.delete(&nodes, releases);
+            self.delete(nodes, releases);
         }
         // If a create is under way, its answer deletes the nodes.
         self.give_up_downgrade(now, op);

@@ -138,7 +138,7 @@ impl<T: Trust> Machine<T> {
             // The release now has to delete the reader's node.
             Outcome::Created { .. } | Outcome::Exists => {
                 let releases = delete.is_some_and(|delete| std::mem::take(&mut delete.releases));
-                self.delete(&[(path, writer.reader(guid))].into(), releases);
+                self.delete([(path, writer.reader(guid))].into(), releases);
             }
             Outcome::Unknown | Outcome::UnknownError => {
                 if let Some(delete) = delete {

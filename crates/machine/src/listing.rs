@@ -220,7 +220,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn delete_in(&mut self, path: Path, mut names: Vec<Name>) {
         names.sort_by_key(|name| name.guid);
         for nodes in names.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
-            self.delete(&nodes.iter().map(|name| (path, *name)).collect(), false);
+            self.delete(nodes.iter().map(|name| (path, *name)).collect(), false);
         }
     }
 

@@ -190,7 +190,7 @@ impl<T: Trust> Machine<T> {
             }
             (Outcome::Created { names, .. }, None) => {
                 let nodes = spec.queues.iter().map(|(path, _)| *path).zip(names.iter().copied()).collect();
-                self.delete(&nodes, false);
+                self.delete(nodes, false);
             }
             (_, None) => {}
             (Outcome::Unknown, _) => self.create_was_lost(now, op),
@@ -216,8 +216,10 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Deletes nodes. Sends the delete again until a server answers that the nodes are gone, or refuses it.
-    pub fn delete(&mut self, nodes: &Nodes, releases: bool) {
-        let nodes: Nodes = nodes.iter().filter(|node| !self.is_deleting(**node)).copied().collect();
+    pub fn delete(&mut self, mut nodes: Nodes, releases: bool) {
+        if nodes.iter().any(|node| self.is_deleting(*node)) {
+            nodes = nodes.iter().filter(|node| !self.is_deleting(**node)).copied().collect();
+        }
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
         // A downgrade with an unknown outcome may have deleted the writer's node.
@@ -280,7 +282,7 @@ impl<T: Trust> Machine<T> {
     /// Retries the deletes that were refused, because ACLs may allow them now.
     pub(crate) fn delete_refused(&mut self) {
         let refused: Vec<_> = self.refused.iter().copied().collect();
-        refused.into_iter().for_each(|(_, path, name)| self.delete(&[(path, name)].into(), false));
+        refused.into_iter().for_each(|(_, path, name)| self.delete([(path, name)].into(), false));
     }
 
     /// Sends again the deletes that were not sent, or were lost.

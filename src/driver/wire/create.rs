@@ -78,8 +78,10 @@ impl Create {
     }
 
     /// Returns the lock paths without duplicates.
-    fn paths(&self) -> BTreeSet<&str> {
-        self.draft.queues.iter().map(|(path, _)| path.as_str()).collect()
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        // The nodes of one path are next to each other.
+        let paths = self.draft.queues.chunk_by(|(path, _), (next, _)| path == next);
+        paths.filter_map(|nodes| nodes.first()).map(|(path, _)| path.as_str())
     }
 
     fn first_path(&self) -> &str {
@@ -155,7 +157,7 @@ impl Create {
         transact(&self.client, |writer| {
             parents.iter().try_for_each(|path| writer.add_create(path, b"", &parent))?;
             self.nodes.iter().try_for_each(|node| writer.add_create(&node.prefix, options.identifier(), &mode))?;
-            let mut counted = self.paths().into_iter().chain(self.turns.as_deref()).filter(|_| self.counts);
+            let mut counted = self.paths().chain(self.turns.as_deref()).filter(|_| self.counts);
             counted.try_for_each(|path| writer.add_set_data(path, b"", None))
         })
     }
@@ -255,11 +257,10 @@ impl Create {
     /// Counts the children besides our new nodes: 0 if the transaction made all paths. `counts`: the children of each path,
     /// then of the turns' path. `None` if they were not counted.
     fn counted(&self, parents: &[String], counts: &[u32]) -> Option<Counted> {
-        let paths = self.paths();
-        if paths.iter().all(|path| parents.iter().any(|made| made == path)) {
+        if self.paths().all(|path| parents.iter().any(|made| made == path)) {
             return Some(Counted { others: 0, turns: 0 });
         }
-        let (paths, turn) = counts.split_at_checked(paths.len())?;
+        let (paths, turn) = counts.split_at_checked(self.paths().count())?;
         let ours = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let others = paths.iter().sum::<u32>().saturating_sub(ours);
         Some(Counted { others, turns: turn.first().copied().unwrap_or_default() })
