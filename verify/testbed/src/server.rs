@@ -335,7 +335,7 @@ impl ServerBuilder {
 
     fn zoo_cfg(&self, port: u16) -> String {
         let mut lines = format!(
-            "dataDir=./data\nclientPortAddress=127.0.0.1\nclientPort={port}\ntickTime={}\nmaxSessionTimeout=60000\n\
+            "dataDir=./data\nclientPortAddress=127.0.0.1\nclientPort={port}\ntickTime={}\nmaxSessionTimeout=300000\n\
              maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
             self.tick.as_millis()
         );
