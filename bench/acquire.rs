@@ -1,4 +1,4 @@
-//! What an acquire and its release cost, beside the lock of `zookeeper-client`: `zk-docker/run cargo bench -p bench --bench acquire`.
+//! What an acquire and its release cost, beside the lock of `zookeeper-client`: `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`.
 //!
 //! Times depend on the machine, so both run in turns in one run; round trips (requests that wait for an answer) and
 //! requests do not, and are counted by a proxy that holds every answer back.
@@ -64,7 +64,7 @@ async fn latencies(direct: &Session, hosts: &str, path: &str) -> Outcome {
 #[tokio::main]
 async fn main() -> Outcome {
     let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench -p bench --bench acquire`")?;
+        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
     let proxy = Proxy::start(&hosts).await?;
     let path = format!("/bench-{}", std::process::id());
     let direct = Session::connect(&hosts).await?;

@@ -1,4 +1,4 @@
-//! The client's CPU for a free lock and its release, beside a bare create and delete: `zk-docker/run cargo bench -p bench --bench acquire
+//! The client's CPU for a free lock and its release, beside a bare create and delete: `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire
 //! --bench cpu`.
 //!
 //! Both run in turns in one run, in one session, on each kind of runtime. The clock is that of the process's CPU time, so
@@ -86,7 +86,7 @@ async fn compare(name: &str, hosts: &str) -> Outcome {
 
 fn main() -> Outcome {
     let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench -p bench --bench acquire`")?;
+        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
     let heads = ["client CPU", "create, delete", "with a listing", "ratio", "lock, release", "ratio"];
     let [name, bare, listing, first, ours, second] = heads;
     println!("{name:<16} {bare:>20} {listing:>20} {first:>6} {ours:>16} {second:>6}");

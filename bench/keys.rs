@@ -2,7 +2,7 @@
 //! `docs/million-keys.md` are those of
 //!
 //! ```console
-//! $ KEYS=1000000 cargo bench -p bench --bench keys
+//! $ KEYS=1000000 cargo bench --manifest-path bench/Cargo.toml --bench keys
 //! ```
 //!
 //! It starts a server of its own with a larger heap, and asks `jcmd`, of the JDK, what is left there after a collection.

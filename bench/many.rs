@@ -1,4 +1,4 @@
-//! Many holds and waiters of one session: `zk-docker/run cargo bench -p bench --bench many`.
+//! Many holds and waiters of one session: `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench many`.
 //!
 //! What ten thousand holds cost at rest, in requests and CPU time of the client; what their release costs when all are released at
 //! once; and how long the thread is kept that drops two thousand waiters for one lock. The scenes have one thread.
@@ -82,7 +82,7 @@ async fn waiters(hosts: &str) -> Outcome {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
     let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench -p bench --bench acquire`")?;
+        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
     waiters(&hosts).await?;
     rest(&hosts).await
 }

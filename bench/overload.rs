@@ -1,4 +1,4 @@
-//! One key under overload: `zk-docker/run cargo bench -p bench --bench overload`.
+//! One key under overload: `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench overload`.
 //!
 //! Three processes of many clients each want one lock for 20 ms of work, and wait for it for at most 300 ms. Counted is how
 //! much work is done per second, with 30 to 600 clients in all: with `try_lock_for` alone, and in the way that
@@ -36,7 +36,7 @@ fn main() -> Outcome {
 
 fn compare() -> Outcome {
     let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench -p bench --bench acquire`")?;
+        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
     println!("work done per second, of {:.0} at most", 1.0 / WORK.as_secs_f64());
     println!("{:24} {}", "clients", CLIENTS.map(|count| format!("{count:>8}")).concat());
     for (way, name) in WAYS.into_iter().enumerate() {

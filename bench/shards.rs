@@ -1,4 +1,4 @@
-//! What a group of shards costs, and what it moves: `zk-docker/run cargo bench -p bench --bench shards`.
+//! What a group of shards costs, and what it moves: `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench shards`.
 //!
 //! All members are in this process, each with a session and a proxy of its own, at a server of its own. The proxies count requests, and
 //! the server counts watches. Writes are what goes through the quorum, such as creates, deletes and checks; reads are all other requests.

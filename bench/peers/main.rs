@@ -1,9 +1,9 @@
 //! This crate beside the other locks on ZooKeeper, in one run:
 //!
 //! ```console
-//! $ zk-docker/run --peers cargo bench -p bench --bench peers
-//! $ zk-docker/run --peers cargo bench -p bench --bench peers -- --short hand-over
-//! $ cargo bench -p bench --bench peers -- --draw "$PWD"/target/peers/peers.json
+//! $ zk-docker/run --peers cargo bench --manifest-path bench/Cargo.toml --bench peers
+//! $ zk-docker/run --peers cargo bench --manifest-path bench/Cargo.toml --bench peers -- --short hand-over
+//! $ cargo bench --manifest-path bench/Cargo.toml --bench peers -- --draw "$PWD"/target/peers/peers.json
 //! ```
 //!
 //! The first takes less than ten minutes. `--short` takes less than one, which shows that all works, but Java has not

@@ -48,7 +48,7 @@ impl Client {
 /// A variable that `zk-docker/run --peers` sets.
 pub(crate) fn variable(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| {
-        panic!("no {name}: run it as `zk-docker/run --peers cargo bench -p bench --bench peers`")
+        panic!("no {name}: run it as `zk-docker/run --peers cargo bench --manifest-path bench/Cargo.toml --bench peers`")
     })
 }
 

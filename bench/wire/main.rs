@@ -1,7 +1,7 @@
 //! What each operation costs in round trips on a network with a delay:
 //!
 //! ```console
-//! $ cargo bench -p bench --bench wire
+//! $ cargo bench --manifest-path bench/Cargo.toml --bench wire
 //! ```
 //!
 //! It takes a minute, and needs Linux and root. The requests go through the kernel's own TCP, so Nagle's algorithm and
