@@ -27,7 +27,7 @@ async fn member(session: Session, name: &str) -> Result<()> {
 async fn job(session: Session) -> Result<()> {
     let job = Job::new(&session, "/cron/report")?;
     for run in 1_u64.. {
-        job.run(run, |_run| async { Ok::<_, Error>(()) }).await?;
+        drop(job.run(run, |_run| async { Ok::<_, Error>(()) }).await?);
         sleep(PERIOD).await;
     }
     Ok(())
