@@ -287,9 +287,6 @@ impl Core {
         let entry = state.entries.entry(op).or_insert_with(|| Entry::new(&self.ready, op, Arc::default()));
         let (mut answer, reservation) = match (reservation, &ask) {
             (Err(outcome), _) => (std::future::ready(outcome.into()).boxed(), None),
-            (Ok(None), Ask::WatchOwn { path, name, .. }) => {
-                (wire::read_own(&client, &state.paths, *path, *name), None)
-            }
             (Ok(reservation), _) => {
                 let draft = entry.draft.for_op(acquisition);
                 (wire::send(&client, &mut state.paths, &ask, draft, czxid), reservation)

@@ -287,7 +287,9 @@ impl State {
                     Err(Outcome::Refused)
                 }
             }
-            Ask::WatchOwn { path, .. } => Ok(self.budget.own(names::longest_child(&text(path)))),
+            Ask::WatchOwn { path, .. } => {
+                self.budget.own(names::longest_child(&text(path))).map(Some).ok_or(Outcome::Refused)
+            }
             Ask::List { path, watches: true, .. } => Ok(Some(self.budget.path_watch(text(path).len()))),
             _ => Ok(None),
         }

@@ -183,13 +183,6 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
     }
 }
 
-/// Reads our own node when there is no room to watch it. The outcome is as if the server had refused the watch.
-pub(super) fn read_own(client: &Arc<Client>, paths: &Paths, path: Path, name: Name) -> Answer {
-    let (client, node) = (Arc::clone(client), names::own(&paths.text(path), name));
-    let seen = |(data, _)| Answered { data: Some(data), ..Outcome::Refused.into() };
-    async move { client.get_data(&node).await.map_or_else(Answered::unanswered, seen) }.boxed()
-}
-
 /// Whether a stat is that of the node which this session created.
 fn is_own(client: &Client, stat: &Stat, czxid: i64) -> bool {
     stat.ephemeral_owner == client.session_id().0 && (czxid == 0 || stat.czxid == czxid)

@@ -71,9 +71,8 @@
 //! * A crashed owner keeps its shards until the servers expire its session, one session timeout later.
 //! * A crashed waiter blocks the queue of its shard for the same time.
 //! * A member has one session, which watches the nodes of its own holds up to 20 KiB of paths: 276 shards at `/shards/orders`.
-//!   For the shards beyond, every third of the session timeout *T*, the session lists its nodes and reads four of them. Then it
-//!   notices a deletion by hand within *T*/3, and an operator's `revoke` after up to *n*/12 *T* for *n* shards beyond. Moves,
-//!   losses and tokens are not affected. If that is too late, run two members in the process, each with its own session and name.
+//!   For the shards beyond, it notices a deletion by hand within a third of the session timeout, and no `revoke` of an operator.
+//!   Moves, losses and tokens are not affected. For more shards, run two members in the process, each with its own session and name.
 //! * A member that starts while another one restarts does not know the other, and takes a part of its shards, which move back
 //!   later. So restart one member at a time.
 //! * At the start of a fleet, shards move until the set of members has settled.

@@ -42,9 +42,6 @@ pub struct OwnListing {
 /// sessions send this listing only after a reconnect, and are given up when the first one is lost.
 const LOST_LISTINGS: u8 = 11;
 
-/// How many refused watches on our own nodes are retried at a time.
-const MAX_RETRIES: usize = 4;
-
 impl OwnListing {
     /// Returns whether the server seems to close each connection over which this listing is sent.
     pub fn is_refused(self) -> bool {
@@ -108,27 +105,15 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
     }
 
-    /// If watches on nodes of this session were refused, lists these nodes again, and retries the watches.
+    /// Lists the nodes of this session again if some of them are not watched.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
-        let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
-        let queues = there.flat_map(|(op, acquisition)| {
-            acquisition.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue))
-        });
-        let refused = queues.filter(|(_, queue)| queue.own_watch == WatchState::Refused).map(|(place, _)| place);
-        let mut refused: Vec<(Op, usize)> = refused.collect();
-        if refused.is_empty() {
-            return;
-        }
-        self.list_own_again();
-        self.list_own_soon(now);
-        // Retry a few watches at a time, in turn, because the budget or the ACLs may allow them now. Their answers also
-        // show revocation requests in the nodes' data.
-        let next = refused.partition_point(|place| *place <= self.retried.0);
-        refused.rotate_left(next);
-        for (op, at) in refused.into_iter().take(MAX_RETRIES) {
-            self.retried = Untracked((op, at));
-            self.queue(op, at).into_iter().for_each(|queue| queue.own_watch = WatchState::Unset);
-            self.watch_own(op, None);
+        let is_unwatched = |acquisition: &Acquisition| {
+            let mut queues = acquisition.queues.iter();
+            acquisition.node == Node::There && queues.any(|queue| queue.own_watch == WatchState::Refused)
+        };
+        if self.ops.values().any(is_unwatched) {
+            self.list_own_again();
+            self.list_own_soon(now);
         }
     }
 

@@ -32,7 +32,7 @@ pub use crate::acquisition::Loss;
 pub use crate::hold::HoldState;
 pub use crate::name::ContenderKind;
 
-pub use crate::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
+pub use crate::acquisition::{Acquisition, Admission, End, Phase, Spec};
 pub use crate::downgrade::{Change, Replacement};
 pub use crate::identity::{Identity, OwnListing, Shown};
 pub use crate::listing::PathState;
@@ -336,8 +336,6 @@ pub struct Machine<T> {
     pub is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) own_listing: OwnListing,
-    /// The queue whose watch on our own node was retried last.
-    pub(crate) retried: Untracked<(Op, usize)>,
     pub trust: T,
     pub(crate) renewing: Renewing,
     pub ops: BTreeMap<Op, Acquisition>,
@@ -367,7 +365,6 @@ impl<T: Trust> Machine<T> {
             is_up: true,
             identity: Identity::Known,
             own_listing: OwnListing::default(),
-            retried: Untracked::default(),
             trust,
             renewing: Renewing::default(),
             ops: BTreeMap::new(),

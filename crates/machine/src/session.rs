@@ -45,11 +45,6 @@ impl<T: Trust> Machine<T> {
         self.timeout.0
     }
 
-    /// Returns whether anything is known of a path.
-    pub fn knows(&self, path: Path) -> bool {
-        self.paths.contains_key(&path)
-    }
-
     /// Returns the paths that the driver must keep: those of acquisitions, turns and pending deletes, and all that
     /// the machine has a state of.
     pub fn used_paths(&self) -> HashSet<Path> {

@@ -1,6 +1,6 @@
 //! Ensembles that restart.
 
-use testbed::Ensemble;
+use testbed::{Ensemble, next_look};
 use zookeeper_recipes::{HoldState, Loss, Semaphore, Session};
 
 use crate::support::{BRIEF, connect, connect_for, soon, wait_children};
@@ -34,10 +34,14 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     soon("a release", kept.release()).await.expect("it was held all the time");
     let all = soon("all three", &mut waiting).await.expect("no panic").expect("held");
     assert_eq!((all.count(), lost.state()), (3, HoldState::Lost(Loss::TrustEnded)));
-    assert!(soon("a look", of(&hasty).try_acquire()).await.expect("asked").is_none(), "all are in use");
+    assert!(soon("a look", of(&patient).try_acquire()).await.expect("asked").is_none(), "all are in use");
     all.release().await.expect("released");
-    let all = soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session");
-    all.release().await.expect("released");
-    // Asked in the releasing session: another server may lag behind.
-    assert_eq!(of(&hasty).available_permits().await.expect("counted"), 3);
+    // It may be lost again in a stall, so its release may fail.
+    drop(soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session"));
+    soon("all permits", async {
+        while of(&patient).available_permits().await.expect("counted") < 3 {
+            next_look().await;
+        }
+    })
+    .await;
 }
