@@ -28,12 +28,6 @@ struct Newest {
     latest: Instant,
 }
 
-impl Newest {
-    fn due(&self, is_planning: bool) -> Instant {
-        if is_planning { self.latest } else { self.due }
-    }
-}
-
 /// What to do with a granted lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -79,14 +73,13 @@ impl View {
     }
 
     /// When [`settle`](Self::settle) has something to do.
-    pub(crate) fn due(&self, is_planning: bool) -> Option<Instant> {
-        self.newest.as_ref().map(|newest| newest.due(is_planning))
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.newest.as_ref().map(|newest| newest.due)
     }
 
-    /// Follows the newest plan if it is due. Returns whether the followed plan has changed. While the next plan is being
-    /// computed, the set may have changed back, so the newest plan is followed only at its latest time.
-    pub(crate) fn settle(&mut self, now: Instant, is_planning: bool) -> bool {
-        let Some(newest) = self.newest.take_if(|newest| newest.due(is_planning) <= now) else { return false };
+    /// Follows the newest plan if it is due. Returns whether the followed plan has changed.
+    pub(crate) fn settle(&mut self, now: Instant) -> bool {
+        let Some(newest) = self.newest.take_if(|newest| newest.due <= now) else { return false };
         self.followed = Some(newest.plan);
         true
     }
@@ -121,7 +114,7 @@ mod tests {
     fn following(names: &[&str], now: Instant) -> View {
         let mut view = View::new(SECOND);
         view.see(plan(names), now);
-        assert!(!view.settle(now, false) && view.settle(now + SECOND, false));
+        assert!(!view.settle(now) && view.settle(now + SECOND));
         view
     }
 
@@ -135,12 +128,12 @@ mod tests {
         let now = Instant::now();
         let mut view = following(&["a"], now);
         view.see(plan(&["a", "b"]), now + SECOND * 5);
-        assert_eq!(view.due(false), Some(now + SECOND * 6));
+        assert_eq!(view.due(), Some(now + SECOND * 6));
         view.see(plan(&["a", "b", "c"]), now + SECOND * 5 + SECOND / 2);
-        assert!(!view.settle(now + SECOND * 6, false));
-        assert!(view.settle(now + SECOND * 6 + SECOND / 2, false));
+        assert!(!view.settle(now + SECOND * 6));
+        assert!(view.settle(now + SECOND * 6 + SECOND / 2));
         assert_eq!(view.followed().unwrap().members(), ["a", "b", "c"]);
-        assert_eq!(view.due(false), None);
+        assert_eq!(view.due(), None);
     }
 
     #[test]
@@ -151,7 +144,7 @@ mod tests {
             let now = now + SECOND * 5 * flap;
             view.see(plan(&["a", "b"]), now);
             view.see(plan(&["a"]), now + SECOND / 2);
-            assert!(view.due(false).is_none() && !view.settle(now + SECOND * 4, false));
+            assert!(view.due().is_none() && !view.settle(now + SECOND * 4));
         }
     }
 
@@ -162,21 +155,9 @@ mod tests {
         let changes = (1..100).find(|&change| {
             let (names, now) = (["a", "b", ["c", "d"][change as usize % 2]], now + SECOND / 2 * change);
             view.see(plan(&names), now);
-            view.settle(now, false)
+            view.settle(now)
         });
         assert_eq!(changes, Some(21));
-    }
-
-    /// Each plan takes longer to compute than the time until the next change.
-    #[test]
-    fn plan_is_followed_at_the_latest_time_while_others_are_computed() {
-        let now = Instant::now();
-        let mut view = following(&["a"], now);
-        view.see(plan(&["a", "b"]), now);
-        assert_eq!(view.due(true), Some(now + SECOND * LONGEST));
-        assert!(!view.settle(now + SECOND * LONGEST - SECOND / 2, true));
-        assert!(view.settle(now + SECOND * LONGEST, true));
-        assert_eq!(view.followed().unwrap().members(), ["a", "b"]);
     }
 
     const GRANT: Grant = Grant { is_claim: false, is_member: true, is_stale: false, is_late: false };
@@ -191,7 +172,7 @@ mod tests {
         view.see(plan(&["a", "b"]), now);
         // The shard is `a`'s until the set has settled, and `b` has queued early.
         assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Serve]);
-        assert!(view.settle(now + SECOND, false));
+        assert!(view.settle(now + SECOND));
         assert_eq!(verdicts(&view), [Verdict::Release, Verdict::Serve]);
     }
 

@@ -10,9 +10,8 @@
 //!    of the servers. A member with an old plan would ask as well, and a holder that has no room for a watch on its own node
 //!    would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so the set was read after the create.
-//! 5. Each request runs in a task, and each plan is computed by a thread of its own. The loop only waits for events, so it always
-//!    follows a stop. Plans stay out of the pool of `spawn_blocking`, which the user's functions may fill. If no thread can be
-//!    started, the last plan stays, and the start is retried.
+//! 5. Each request runs in a task, and the loop only waits for events, so it always follows a stop. The loop computes each plan
+//!    itself, in some tens of milliseconds for a large group. A pool of threads may be full of the user's functions.
 //! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
 //!    rules: old rules only mean an old plan.
 
@@ -23,10 +22,9 @@ use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, MutexGuard, Result};
@@ -74,13 +72,7 @@ pub(crate) struct Worker {
     ending: watch::Receiver<Ending>,
     /// The members of the last set that are not leaving.
     names: Vec<String>,
-    rules: Arc<Rules>,
-    /// The names or the rules have changed: compute a plan.
-    is_news: bool,
-    /// A plan is being computed.
-    is_planning: bool,
-    /// The ranks of this member in the plan that was computed last.
-    ranks: Vec<u32>,
+    rules: Rules,
     is_plan_node_refused: bool,
     /// The `mzxid` of the plan node that was read last, and the task that waits for a change.
     zxid: Zxid,
@@ -148,13 +140,6 @@ enum Done {
     Looked(Result<Looked>),
     Announced(Result<()>),
     Read(Reader, Result<Read>),
-    Planned(Option<Planned>),
-}
-
-/// A plan, and the ranks of this member in it.
-struct Planned {
-    plan: Plan,
-    ranks: Vec<u32>,
 }
 
 impl Worker {
@@ -195,10 +180,7 @@ impl Worker {
             changes,
             ending: inner.ending.subscribe(),
             names: Vec::new(),
-            rules: Arc::default(),
-            is_news: false,
-            is_planning: false,
-            ranks: Vec::new(),
+            rules: Rules::default(),
             is_plan_node_refused: false,
             zxid: None,
             reading: None,
@@ -220,8 +202,8 @@ impl Worker {
             cleared: Cleared(inner.clone()),
             inner,
         };
-        worker.read(reader, read);
         worker.see(Ok(first));
+        worker.read(reader, read);
         Ok(worker)
     }
 
@@ -295,7 +277,8 @@ impl Worker {
             }
         }
         self.inner.all_data.send_replace(all_data);
-        (self.names, self.is_news) = (names, true);
+        self.names = names;
+        self.plan();
     }
 
     /// Notes the rules of the plan node, and waits for its next change.
@@ -305,10 +288,11 @@ impl Worker {
             (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
         self.is_plan_node_refused &= rules.is_err();
         match rules {
-            Ok(rules) if *self.rules == rules => {}
+            Ok(rules) if self.rules == rules => {}
             Ok(rules) => {
                 tracing::info!(path, name = self.inner.name, "the plan node has other rules");
-                (self.rules, self.is_news) = (Arc::new(rules), true);
+                self.rules = rules;
+                self.plan();
             }
             Err(error) if is_over(&error) => return self.over = Some(error),
             Err(error) => {
@@ -338,54 +322,21 @@ impl Worker {
         }
     }
 
-    /// Starts to compute a plan, and this member's ranks in it.
+    /// Computes the plan of these names and rules, to be followed once it has settled.
     fn plan(&mut self) {
-        let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
-        if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
+        if !self.names.is_empty() && self.names.iter().all(|name| self.rules.is_drained(name)) {
             let (path, name) = (&self.inner.path, &self.inner.name);
             tracing::warn!(path, name, "all members are drained, so no drain counts");
         }
-        let (own, (send, planned)) = (self.inner.name.clone(), oneshot::channel());
-        let compute = move || {
-            let plan = Plan::with_rules(count, names, &rules);
-            let ranks = plan.ranks(&own);
-            // The member may have ended.
-            let _ = send.send(Planned { plan, ranks });
-        };
-        if let Err(error) = thread::Builder::new().name("zookeeper-groups".to_owned()).spawn(compute) {
-            tracing::warn!(path = self.inner.path, %error, "cannot start a thread");
-        }
-        self.is_planning = true;
-        self.tasks.spawn(async move {
-            let planned = planned.await.ok();
-            if planned.is_none() {
-                sleep(FIRST_PAUSE).await;
-            }
-            Done::Planned(planned)
-        });
-    }
-
-    /// Notes a plan. `None` if no thread could be started, or the thread panicked.
-    fn planned(&mut self, planned: Option<Planned>) {
-        self.is_planning = false;
-        let Some(Planned { plan, ranks }) = planned else {
-            let (path, name) = (&self.inner.path, &self.inner.name);
-            tracing::warn!(path, name, "cannot compute a plan, and tries it again; the last one stays");
-            return self.is_news = true;
-        };
-        self.ranks = ranks;
+        let plan = Plan::with_rules(self.inner.count, self.names.clone(), &self.rules);
         self.view.see(plan, Instant::now());
     }
 
     /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
     fn follow(&mut self) -> bool {
         let now = Instant::now();
-        // `ranks` belong to the newest plan. So adopt that plan before the next one is computed, whose ranks replace them.
-        if self.view.settle(now, self.is_planning || self.is_news) {
+        if self.view.settle(now) {
             self.adopt(now);
-        }
-        if !self.is_planning && std::mem::take(&mut self.is_news) {
-            self.plan();
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
@@ -447,12 +398,11 @@ impl Worker {
 
     /// Begins to follow another plan.
     fn adopt(&mut self, now: Instant) {
-        // The followed plan is the one that was computed last, and `ranks` belong to it.
         let Some(plan) = self.view.followed().cloned() else { return };
-        let (path, name, shards) =
-            (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
+        let (path, name) = (&self.inner.path, &self.inner.name);
+        let shards = plan.shards_of(name).count();
         tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
-        self.orphans.follow(self.ranks.clone(), now);
+        self.orphans.follow(plan.ranks(name), now);
         self.inner.plan.send_replace(Some(plan));
         self.look_soon(now);
     }
@@ -480,7 +430,7 @@ impl Worker {
         let State::Granted { guard, since, is_claim } = state else { return true };
         let is_member = !guard.state().has_ended() && self.is_member();
         // After a pause of this process, the last set may be old.
-        let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
+        let is_stale = self.changes.is_stale();
         let is_late = since.elapsed() >= self.inner.settings.patience;
         let grant = Grant { is_claim, is_member, is_stale, is_late };
         let verdict = self.view.verdict(shard, &self.inner.name, grant);
@@ -614,7 +564,6 @@ impl Worker {
             {
                 self.read(reader, read);
             }
-            (Ok(Done::Planned(planned)), _) => self.planned(planned),
             (Ok(Done::Announced(Err(error))), _) => {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
                 self.inner.ending.send_replace(Ending::Stopping);
@@ -737,7 +686,7 @@ impl Worker {
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
-        let (settled, shown) = (self.view.due(self.is_planning), self.shown.due);
+        let (settled, shown) = (self.view.due(), self.shown.due);
         let pauses = self.states.iter().filter_map(|state| match state {
             State::Paused { until } => Some(*until),
             _ => None,
