@@ -101,9 +101,6 @@ impl ShardsBuilder {
     ///
     /// The member after that takes the shard after twice this time, and so on. The planned owner gets the shard back as soon as
     /// it queues for the lock.
-    ///
-    /// If a member was granted a lock, but has not seen the set of members for this time, its last plan decides whether it serves
-    /// the shard.
     pub fn patience(mut self, time: Duration) -> Self {
         self.settings.patience = time.min(LONGEST);
         self

@@ -2,8 +2,9 @@
 //! shards, serves these shards, and gives back shards that the plan gives to others.
 //!
 //! 1. The owner of a shard is the holder of its lock. A mistake here only delays the service of shards.
-//! 2. Once a lock is granted, the plan is checked, with a set of members that was read in the present session. If the set cannot
-//!    be read for the patience, the last plan decides: a needless move is better than a shard without an owner.
+//! 2. A member queues by the plan that it follows, and leaves the queue when it follows another. A granted lock is served if the
+//!    member's node exists in the present session. A member that was stopped may serve by its old plan until it has read the set,
+//!    and then hands over. A needless move is better than a shard without an owner.
 //! 3. A shard that the plan gives to another member is served until that member queues. The owner reads how many nodes the locks
 //!    of such shards have, in one request for all, soon after a change of the plan and then less often: one to three reads per
 //!    change. If the new owner asked by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority
@@ -38,7 +39,7 @@ use crate::shards::orphans::Orphans;
 use crate::shards::owned::Owned;
 use crate::shards::plan_node::{Read, Reader, Zxid};
 use crate::shards::shard::{Served, Shard, claim, queue, serve};
-use crate::shards::view::{Grant, Verdict, View};
+use crate::shards::view::View;
 use crate::tools::Announcement;
 use crate::tools::Plan;
 use crate::tools::Rules;
@@ -46,7 +47,7 @@ use crate::tools::Rules;
 /// How often the loop runs without an event.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How often the loop runs while it is undecided whether to keep a granted lock.
+/// How long the set of owned shards must differ from the logged one before it is logged.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The least time between two looks for waiters.
@@ -66,7 +67,7 @@ pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + S
 pub(crate) struct Worker {
     inner: Arc<Inner>,
     cleared: Cleared,
-    serve: Serve,
+    function: Serve,
     membership: Arc<Membership>,
     changes: MemberChanges,
     ending: watch::Receiver<Ending>,
@@ -115,12 +116,6 @@ enum State {
     /// A task waits for the lock. A claim is for another member's shard that has no owner.
     Queued {
         task: AbortHandle,
-        since: Instant,
-        is_claim: bool,
-    },
-    /// The lock is held, and it is undecided whether to keep it.
-    Granted {
-        guard: MutexGuard,
         since: Instant,
         is_claim: bool,
     },
@@ -175,7 +170,7 @@ impl Worker {
         // The first plan needs the rules, so this waits even in an outage.
         let (reader, read) = Reader::new(&inner.session, inner.plan_path())?.next().await;
         let mut worker = Self {
-            serve,
+            function: serve,
             membership: Arc::new(membership),
             changes,
             ending: inner.ending.subscribe(),
@@ -210,11 +205,11 @@ impl Worker {
     /// Runs until the member has stopped or left, or the session is over.
     pub(crate) async fn run(mut self) -> Result<()> {
         loop {
-            let is_waiting = self.follow();
+            self.follow();
             if self.is_done() {
                 break;
             }
-            let wake = self.wake(is_waiting);
+            let wake = self.wake();
             tokio::select! {
                 Some(done) = self.tasks.join_next_with_id() => self.note(done),
                 seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
@@ -332,8 +327,8 @@ impl Worker {
         self.view.see(plan, Instant::now());
     }
 
-    /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
-    fn follow(&mut self) -> bool {
+    /// Takes all steps that are possible now.
+    fn follow(&mut self) {
         let now = Instant::now();
         if self.view.settle(now) {
             self.adopt(now);
@@ -348,8 +343,7 @@ impl Worker {
         let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
-        let (is_member, is_stopping, mut is_waiting) =
-            (self.is_member(), self.ending() == Ending::Stopping, false);
+        let (is_member, is_stopping) = (self.is_member(), self.ending() == Ending::Stopping);
         for shard in 0..self.inner.count {
             let is_wanted = is_member && self.orphans.is_own(shard);
             if matches!(&self.states[shard as usize], State::Paused { until } if *until <= now) {
@@ -364,14 +358,12 @@ impl Worker {
                     task.abort();
                     self.states[shard as usize] = State::Idle;
                 }
-                State::Granted { .. } => is_waiting |= !self.decide(shard),
                 State::Serving { asked, .. } if is_stopping => _ = asked.send_replace(true),
                 _ => {}
             }
         }
         self.look(now);
         self.measure();
-        is_waiting
     }
 
     fn measure(&mut self) {
@@ -424,30 +416,15 @@ impl Worker {
         self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
     }
 
-    /// Serves or releases a granted lock. Returns `false` if that is undecided.
-    fn decide(&mut self, shard: u32) -> bool {
-        let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
-        let State::Granted { guard, since, is_claim } = state else { return true };
-        let is_member = !guard.state().has_ended() && self.is_member();
-        // After a pause of this process, the last set may be old.
-        let is_stale = self.changes.is_stale();
-        let is_late = since.elapsed() >= self.inner.settings.patience;
-        let grant = Grant { is_claim, is_member, is_stale, is_late };
-        let verdict = self.view.verdict(shard, &self.inner.name, grant);
-        match verdict {
-            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, since, is_claim },
-            Verdict::Release => drop(guard),
-            Verdict::Serve => {
-                self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
-                let (asked, limit, function) =
-                    (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
-                let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
-                let task = self.tasks.spawn(async move { Done::Served(served.await) });
-                self.shards.insert(task.id(), shard);
-                self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
-            }
-        }
-        verdict != Verdict::Wait
+    /// Serves a shard whose lock was granted.
+    fn serve(&mut self, shard: u32, guard: MutexGuard) {
+        self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
+        let (asked, limit, function) =
+            (watch::Sender::new(false), self.inner.settings.drain_limit, self.function.clone());
+        let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
+        let task = self.tasks.spawn(async move { Done::Served(served.await) });
+        self.shards.insert(task.id(), shard);
+        self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
     }
 
     /// Starts a look if one is due. At shards that are to be given back it looks for waiters. At own shards that are held back,
@@ -594,12 +571,9 @@ impl Worker {
 
     fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {
         match &self.states[shard as usize] {
-            State::Queued { task, is_claim, .. } if task.id() == id => match queued {
-                Ok(Some(guard)) => {
-                    let (since, is_claim) = (Instant::now(), *is_claim);
-                    self.states[shard as usize] = State::Granted { guard, since, is_claim };
-                }
-                Ok(None) => self.states[shard as usize] = State::Idle,
+            State::Queued { task, .. } if task.id() == id => match queued {
+                Ok(Some(guard)) if self.is_member() && !guard.state().has_ended() => self.serve(shard, guard),
+                Ok(_) => self.states[shard as usize] = State::Idle,
                 Err(error) => self.refused(shard, error),
             },
             // The task was aborted just after the grant. The guard is dropped.
@@ -678,9 +652,8 @@ impl Worker {
     }
 
     /// When to run again without an event.
-    fn wake(&self, is_waiting: bool) -> Instant {
+    fn wake(&self) -> Instant {
         let now = Instant::now();
-        let turn = now + if is_waiting { SOON } else { TURN };
         // A due time at which nothing can be done would make the loop spin.
         let can_look = !self.is_looking && self.over.is_none();
         let look =
@@ -691,7 +664,7 @@ impl Worker {
             State::Paused { until } => Some(*until),
             _ => None,
         });
-        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
+        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(now + TURN, Instant::min).max(now)
     }
 }
 
