@@ -1,11 +1,10 @@
 //! Owns [`look`]: reads how many nodes the locks of some shards have, and how often they have changed, in one request per
-//! 500 shards. The first request also reads the plan node.
+//! 500 shards.
 
 use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult};
-use zookeeper_recipes::{Error, Result, Session};
+use zookeeper_recipes::{Result, Session};
 
 use crate::request::{read_all, refused};
-use crate::shards::plan_node::Zxid;
 
 /// The most shards in one request.
 const BURST: usize = 500;
@@ -22,43 +21,30 @@ pub(crate) struct Sighting {
     pub(crate) changes: Option<i32>,
 }
 
-/// The result of a look.
-pub(crate) struct Looked {
-    pub(crate) locks: Vec<(u32, Sighting)>,
-    /// Shards whose locks cannot be read, each with the error.
-    pub(crate) refused: Vec<(u32, Error)>,
-    /// The last change of the plan node; `None` if the node cannot be read.
-    pub(crate) plan: Option<Zxid>,
-}
-
-/// Reads these locks, and the plan node. The connected server answers, which may be behind the others.
-pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Result<Looked> {
-    let mut found = Looked { locks: Vec::with_capacity(paths.len()), refused: Vec::new(), plan: None };
-    for (number, burst) in paths.chunks(BURST).enumerate() {
-        let also = (number == 0).then_some(plan.as_str());
-        let all = || burst.iter().map(|(_, path)| path.as_str()).chain(also);
+/// Reads these locks. The connected server answers, which may be behind the others. A lock that cannot be read is left out, so it
+/// hides no other.
+pub(crate) async fn look(session: Session, paths: Vec<Path>) -> Result<Vec<(u32, Sighting)>> {
+    let mut locks = Vec::with_capacity(paths.len());
+    for burst in paths.chunks(BURST) {
+        let all = || burst.iter().map(|(_, path)| path);
         let read = session.request(None, |client| read_all(client, all())).await?;
-        let mut answers = read.map_err(|error| refused("read", &burst[0].1, error))?.into_iter();
-        for ((shard, path), answer) in burst.iter().zip(&mut answers) {
-            let lock = match answer {
-                MultiReadResult::Data { stat, .. } => Sighting {
-                    nodes: usize::try_from(stat.num_children).unwrap_or_default(),
-                    changes: Some(stat.cversion),
-                },
-                MultiReadResult::Error { err: ZkError::NoNode } => Sighting { nodes: 0, changes: None },
-                MultiReadResult::Error { err } => {
-                    found.refused.push((*shard, refused("read", path, err)));
-                    continue;
+        let answers = read.map_err(|error| refused("read", &burst[0].1, error))?;
+        for ((shard, path), answer) in burst.iter().zip(answers) {
+            match answer {
+                MultiReadResult::Data { stat, .. } => {
+                    let nodes = usize::try_from(stat.num_children).unwrap_or_default();
+                    locks.push((*shard, Sighting { nodes, changes: Some(stat.cversion) }));
                 }
-                _ => continue,
-            };
-            found.locks.push((*shard, lock));
-        }
-        match answers.next() {
-            Some(MultiReadResult::Data { stat, .. }) => found.plan = Some(Some(stat.mzxid)),
-            Some(MultiReadResult::Error { err: ZkError::NoNode }) => found.plan = Some(None),
-            _ => {}
+                MultiReadResult::Error { err: ZkError::NoNode } => {
+                    locks.push((*shard, Sighting { nodes: 0, changes: None }));
+                }
+                MultiReadResult::Error { err } => {
+                    let error = refused("read", path, err);
+                    tracing::debug!(shard, %error, "cannot see whether a shard has an owner");
+                }
+                _ => {}
+            }
         }
     }
-    Ok(found)
+    Ok(locks)
 }

@@ -16,7 +16,7 @@
 //! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
 //!    rules: old rules only mean an old plan.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::mem::forget;
@@ -33,11 +33,11 @@ use zookeeper_recipes::{Error, MutexGuard, Result};
 use crate::members::{Member, MemberChanges, Membership};
 use crate::request::is_over;
 use crate::shards::inner::{Ending, Inner};
-use crate::shards::look::{Looked, Sighting, look};
+use crate::shards::look::{Sighting, look};
 use crate::shards::meter::{Gauges, Meter};
 use crate::shards::orphans::Orphans;
 use crate::shards::owned::Owned;
-use crate::shards::plan_node::{Read, Reader, Zxid};
+use crate::shards::plan_node::Reader;
 use crate::shards::shard::{Served, Shard, claim, queue, serve};
 use crate::shards::view::View;
 use crate::tools::Announcement;
@@ -75,9 +75,6 @@ pub(crate) struct Worker {
     names: Vec<String>,
     rules: Rules,
     is_plan_node_refused: bool,
-    /// The `mzxid` of the plan node that was read last, and the task that waits for a change.
-    zxid: Zxid,
-    reading: Option<AbortHandle>,
     view: View,
     orphans: Orphans,
     meter: Meter,
@@ -90,8 +87,6 @@ pub(crate) struct Worker {
     shards: HashMap<Id, u32>,
     is_looking: bool,
     is_announced: bool,
-    /// Shards whose locks were reported as unreadable.
-    unreadable: HashSet<u32>,
     /// The last look has failed, and this was reported.
     cannot_look: bool,
     /// When to look next at shards that are to be given back, or are held back, and the pause after that look.
@@ -132,9 +127,9 @@ enum State {
 enum Done {
     Queued(Result<Option<MutexGuard>>),
     Served(Served),
-    Looked(Result<Looked>),
+    Looked(Result<Vec<(u32, Sighting)>>),
     Announced(Result<()>),
-    Read(Reader, Result<Read>),
+    Read(Reader, Result<Rules>),
 }
 
 impl Worker {
@@ -168,7 +163,7 @@ impl Worker {
             }
         };
         // The first plan needs the rules, so this waits even in an outage.
-        let (reader, read) = Reader::new(&inner.session, inner.plan_path())?.next().await;
+        let (reader, rules) = Reader::new(&inner.session, inner.plan_path(), inner.count)?.next().await;
         let mut worker = Self {
             function: serve,
             membership: Arc::new(membership),
@@ -177,8 +172,6 @@ impl Worker {
             names: Vec::new(),
             rules: Rules::default(),
             is_plan_node_refused: false,
-            zxid: None,
-            reading: None,
             view: View::new(settings.settling_time),
             orphans: Orphans::new(settings.grace, settings.patience),
             meter: Meter::new(&inner.path),
@@ -189,7 +182,6 @@ impl Worker {
             shards: HashMap::new(),
             is_looking: false,
             is_announced: false,
-            unreadable: HashSet::new(),
             cannot_look: false,
             look_at: Instant::now(),
             look_pause: FIRST_LOOK,
@@ -198,7 +190,7 @@ impl Worker {
             inner,
         };
         worker.see(Ok(first));
-        worker.read(reader, read);
+        worker.read(reader, rules);
         Ok(worker)
     }
 
@@ -277,44 +269,27 @@ impl Worker {
     }
 
     /// Notes the rules of the plan node, and waits for its next change.
-    fn read(&mut self, reader: Reader, read: Result<Read>) {
-        let count = self.inner.count;
-        let (path, rules) =
-            (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
+    fn read(&mut self, reader: Reader, rules: Result<Rules>) {
+        let (path, name) = (self.inner.plan_path(), &self.inner.name);
         self.is_plan_node_refused &= rules.is_err();
         match rules {
             Ok(rules) if self.rules == rules => {}
             Ok(rules) => {
-                tracing::info!(path, name = self.inner.name, "the plan node has other rules");
+                tracing::info!(path, name, "the plan node has other rules");
                 self.rules = rules;
                 self.plan();
             }
             Err(error) if is_over(&error) => return self.over = Some(error),
             Err(error) => {
                 self.is_plan_node_refused = true;
-                tracing::warn!(path, name = self.inner.name, %error, "cannot use the plan node; its last rules stay");
+                tracing::warn!(path, name, %error, "cannot use the plan node; its last rules stay");
             }
         }
-        if let Ok(read) = read {
-            self.zxid = read.zxid;
-        }
-        self.read_next(reader);
-    }
-
-    fn read_next(&mut self, reader: Reader) {
         let read = reader.next();
-        self.reading = Some(self.tasks.spawn(async move {
-            let (reader, read) = read.await;
-            Done::Read(reader, read)
-        }));
-    }
-
-    /// Reads the plan node again, after a change without an event.
-    fn read_again(&mut self) {
-        if let Ok(reader) = Reader::new(&self.inner.session, self.inner.plan_path()) {
-            self.reading.take().into_iter().for_each(|reading| reading.abort());
-            self.read_next(reader);
-        }
+        self.tasks.spawn(async move {
+            let (reader, rules) = read.await;
+            Done::Read(reader, rules)
+        });
     }
 
     /// Computes the plan of these names and rules, to be followed once it has settled.
@@ -448,8 +423,8 @@ impl Worker {
         }
         self.is_looking = true;
         let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
-        let (session, plan) = (self.inner.session.clone(), self.inner.plan_path());
-        self.tasks.spawn(async move { Done::Looked(look(session, paths, plan).await) });
+        let session = self.inner.session.clone();
+        self.tasks.spawn(async move { Done::Looked(look(session, paths).await) });
     }
 
     /// Whether this member serves a shard that the plan gives to another, and has not asked its function to end.
@@ -478,7 +453,6 @@ impl Worker {
 
     fn looked(&mut self, locks: Vec<(u32, Sighting)>) {
         let now = Instant::now();
-        locks.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
         let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
@@ -524,23 +498,13 @@ impl Worker {
                 self.is_looking = false;
                 let cannot_look = std::mem::replace(&mut self.cannot_look, looked.is_err());
                 match looked {
-                    Ok(looked) => {
-                        if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
-                            self.read_again();
-                        }
-                        self.unreadable(looked.refused);
-                        self.looked(looked.locks);
-                    }
+                    Ok(locks) => self.looked(locks),
                     Err(error) if is_over(&error) => self.over = Some(error),
                     Err(_) if cannot_look => {}
                     Err(error) => warn(&self.inner, &error, "cannot look at shards"),
                 }
             }
-            (Ok(Done::Read(reader, read)), _)
-                if self.reading.as_ref().is_some_and(|reading| reading.id() == id) =>
-            {
-                self.read(reader, read);
-            }
+            (Ok(Done::Read(reader, rules)), _) => self.read(reader, rules),
             (Ok(Done::Announced(Err(error))), _) => {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
                 self.inner.ending.send_replace(Ending::Stopping);
@@ -552,16 +516,6 @@ impl Worker {
             },
             // An aborted task.
             _ => {}
-        }
-    }
-
-    /// Logs each unreadable lock once.
-    fn unreadable(&mut self, refused: Vec<(u32, Error)>) {
-        for (shard, error) in refused {
-            if self.unreadable.insert(shard) {
-                let (path, name) = (&self.inner.path, &self.inner.name);
-                tracing::warn!(path, name, shard, %error, "cannot see whether a shard has an owner");
-            }
         }
     }
 
