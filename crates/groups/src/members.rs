@@ -16,13 +16,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -355,8 +351,7 @@ impl Members {
         *looking = Arc::downgrade(&shared);
         let mut seen = shared.seen.clone();
         seen.mark_changed();
-        let view = Subscribed { looking: shared, seen, last: None };
-        MemberChanges { view, next: Mutex::default(), has_ended: false }
+        MemberChanges { looking: shared, seen, last: None }
     }
 }
 
@@ -465,20 +460,7 @@ impl Membership {
 ///
 /// Nothing is queued: after several changes between two calls, the next call returns the latest set. A set equal to the one
 /// returned last is not returned again.
-///
-/// The subscription is also a [`Stream`] of what [`changed`](Self::changed) returns, and ends with the session.
 pub struct MemberChanges {
-    view: Subscribed,
-    /// The stream's pending call of [`changed`](Self::changed), which also returns the subscription.
-    next: Mutex<Option<BoxFuture<'static, Next>>>,
-    has_ended: bool,
-}
-
-type Next = (Subscribed, Result<Vec<Member>>);
-
-/// A subscription.
-#[derive(Clone)]
-struct Subscribed {
     looking: Arc<Looking>,
     seen: watch::Receiver<Seen>,
     /// The set returned last.
@@ -503,7 +485,12 @@ impl MemberChanges {
     /// [`Error::NoAuth`] if the ACLs deny READ, and [`Error::SessionFull`] if the session has too many watches. The next call
     /// waits for the next attempt, a second later. [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     pub async fn changed(&mut self) -> Result<Vec<Member>> {
-        self.view().changed().await
+        loop {
+            let members = self.next().await?;
+            if self.is_news(&members) {
+                return Ok(self.returned(members));
+            }
+        }
     }
 
     /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one.
@@ -525,8 +512,17 @@ impl MemberChanges {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn wait_for(&mut self, wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
-        self.view().wait_for(wanted).await
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
+        // A failed look is reported once.
+        if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
+            self.seen.mark_changed();
+        }
+        loop {
+            let members = self.next().await?;
+            if wanted(&members) {
+                return Ok(self.returned(members));
+            }
+        }
     }
 
     /// Whether the set returned last may be out of date: none was returned yet, a newer one was read, the last look failed, the
@@ -536,100 +532,33 @@ impl MemberChanges {
     /// until the client gives it up, after a fifth of the session timeout.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.view.is_stale()
-    }
-}
-
-impl MemberChanges {
-    /// The subscription. Drops the stream's pending call, which works on a copy.
-    fn view(&mut self) -> &mut Subscribed {
-        *self.next.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-        &mut self.view
-    }
-}
-
-impl Stream for MemberChanges {
-    type Item = Result<Vec<Member>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { view, next, has_ended } = &mut *self;
-        if *has_ended {
-            return Poll::Ready(None);
-        }
-        let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let wait = || {
-            let mut view = view.clone();
-            async move {
-                let seen = view.changed().await;
-                (view, seen)
-            }
-            .boxed()
-        };
-        let (subscribed, seen) = ready!(next.get_or_insert_with(wait).poll_unpin(cx));
-        *next = None;
-        *view = subscribed;
-        *has_ended = seen.as_ref().is_err_and(is_over);
-        Poll::Ready(Some(seen))
-    }
-}
-
-impl fmt::Debug for MemberChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemberChanges")
-            .field("path", &self.view.looking.group.path)
-            .field("last", &self.view.last)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Subscribed {
-    async fn changed(&mut self) -> Result<Vec<Member>> {
-        loop {
-            self.next().await?;
-            if let Some(news) = self.news(|members, last| last.is_none_or(|last| self.is_other(members, last)))? {
-                return Ok(self.returned(news));
-            }
-        }
-    }
-
-    async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
-        // A failed look is reported once.
-        if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
-            self.seen.mark_changed();
-        }
-        loop {
-            self.next().await?;
-            if let Some(news) = self.news(|members, _| wanted(members))? {
-                return Ok(self.returned(news));
-            }
+        let session = &self.looking.group.session;
+        // Before `seen` is locked: these calls may run the user's code.
+        let (id, is_connected) = (session.id(), session.state().is_connected());
+        match &*self.seen.borrow() {
+            Seen::Members { session: seen_in, members } => self.is_news(members) || *seen_in != id || !is_connected,
+            Seen::Nothing | Seen::Failed(_) => true,
         }
     }
 
     /// Waits until the task has sent a result since the last call.
-    async fn next(&mut self) -> Result<()> {
-        let ended = self.seen.changed().await;
-        // This fails if the task is gone with its runtime.
-        ended.map_err(|_| Error::Closed)
+    async fn next(&mut self) -> Result<Arc<[Member]>> {
+        loop {
+            // This fails if the task is gone with its runtime.
+            self.seen.changed().await.map_err(|_| Error::Closed)?;
+            match &*self.seen.borrow() {
+                Seen::Failed(error) => return Err(error.clone()),
+                Seen::Members { members, .. } => return Ok(members.clone()),
+                Seen::Nothing => {}
+            }
+        }
     }
 
-    /// The set that the task read last, if it is wanted.
-    fn news(
-        &self,
-        mut is_wanted: impl FnMut(&[Member], Option<&[Member]>) -> bool,
-    ) -> Result<Option<Arc<[Member]>>> {
-        let members = match &*self.seen.borrow() {
-            Seen::Failed(error) => return Err(error.clone()),
-            Seen::Members { members, .. } => Arc::clone(members),
-            Seen::Nothing => return Ok(None),
-        };
-        // `is_wanted` may be the user's function. It runs without the lock of `seen`, which would block the task.
-        Ok(is_wanted(&members, self.last.as_deref()).then_some(members))
-    }
-
-    /// Whether these sets differ for a subscriber.
-    fn is_other(&self, members: &[Member], last: &[Member]) -> bool {
+    /// Whether this set differs from the one returned last.
+    fn is_news(&self, members: &[Member]) -> bool {
+        let Some(last) = &self.last else { return true };
         if self.looking.group.grace.is_zero() {
-            return members != last;
+            return members != &**last;
         }
         let what = |member: &Member| (member.name.clone(), member.data.clone());
         !members.iter().map(what).eq(last.iter().map(what))
@@ -640,18 +569,14 @@ impl Subscribed {
         self.last = Some(members);
         returned
     }
+}
 
-    fn is_stale(&self) -> bool {
-        let session = &self.looking.group.session;
-        // Before `seen` is locked: these calls may run the user's code.
-        let (id, is_connected) = (session.id(), session.state().is_connected());
-        match &*self.seen.borrow() {
-            Seen::Members { session: seen_in, members } => {
-                let is_news = self.last.as_deref().is_none_or(|last| self.is_other(members, last));
-                is_news || *seen_in != id || !is_connected
-            }
-            Seen::Nothing | Seen::Failed(_) => true,
-        }
+impl fmt::Debug for MemberChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberChanges")
+            .field("path", &self.looking.group.path)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, select_all};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_groups::{
@@ -533,16 +533,12 @@ async fn changes_end_with_the_session_and_members_leave() {
     let world = World::new().await;
     let members = group(&world, &world.session);
     let _mine = join(&members, "orders-0").await;
-    let mut stream = members.changes();
-    let first = soon("the set", stream.next()).await.expect("it goes on").expect("seen");
-    assert_eq!(names(&first), ["orders-0"]);
+    let mut changes = members.changes();
+    has(&mut changes, &["orders-0"]).await;
     soon("the close", world.session.close()).await.expect("closed");
     world.wait_empty().await;
-    let mut last = Vec::new();
-    while let Some(seen) = soon("the end", stream.next()).await {
-        last.push(seen);
-    }
-    assert_eq!(last.pop(), Some(Err(Error::Closed)));
+    let ended = async { while changes.changed().await != Err(Error::Closed) {} };
+    soon("the end", ended).await;
     assert_eq!(members.changes().changed().await, Err(Error::Closed));
 }
 
