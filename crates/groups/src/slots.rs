@@ -16,7 +16,6 @@ mod keep;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -174,7 +173,7 @@ impl Slots {
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
-    /// several claims meet, this one may get another free number.
+    /// several claims meet, this one may get another free number. For a limit, use `tokio::time::timeout`.
     ///
     /// If a number is free and no claim queues, a claim costs one read of all numbers and an uncontended [`Mutex`]. The first
     /// claim in the queue watches the numbers below 100, and looks every second if there are more.
@@ -185,7 +184,18 @@ impl Slots {
     ///
     /// See [`Slots`].
     pub async fn claim(&self) -> Result<Slot> {
-        self.claim_or_wait(&AtomicBool::default()).await
+        loop {
+            let look = self.look().await?;
+            if !look.is_queued
+                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
+            {
+                return Ok(slot);
+            }
+            let turn = self.queue.lock().await?;
+            if let Some(slot) = self.claim_as_first(turn).await? {
+                return Ok(slot);
+            }
+        }
     }
 
     /// Holds a number in the background, for as long as the returned value lives. After a loss, and in each new session, the
@@ -217,38 +227,6 @@ impl Slots {
     /// ```
     pub async fn try_claim(&self) -> Result<Option<Slot>> {
         self.session.within(None, self.claim_if_free()).await
-    }
-
-    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were
-    /// ahead.
-    ///
-    /// With a limit of zero, this is [`try_claim`](Self::try_claim) without waiting for a connection.
-    ///
-    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
-    /// [`Mutex::try_lock_for`](zookeeper_recipes::Mutex::try_lock_for).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let slot = slots.try_claim_for(Duration::from_secs(1)).await?;
-    /// println!("{:?}", slot.map(|slot| slot.number()));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn try_claim_for(&self, limit: Duration) -> Result<Option<Slot>> {
-        if limit.is_zero() {
-            let is_connected = self.session.state().is_connected();
-            let limit = if is_connected { None } else { Some(limit) };
-            return self.session.within(limit, self.claim_if_free()).await;
-        }
-        let has_waited = AtomicBool::default();
-        match self.session.within(Some(limit), self.claim_or_wait(&has_waited)).await {
-            Err(Error::Unavailable { .. }) if has_waited.into_inner() => Ok(None),
-            claimed => claimed.map(Some),
-        }
     }
 
     /// Lists the taken numbers in order, each with its holder. The connected server answers from its own state, which may be
@@ -304,22 +282,6 @@ impl Slots {
             number = by_place.copied().or_else(|| any(&free));
         }
         Ok(None)
-    }
-
-    async fn claim_or_wait(&self, has_waited: &AtomicBool) -> Result<Slot> {
-        loop {
-            let look = self.look().await?;
-            if !look.is_queued
-                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
-            {
-                return Ok(slot);
-            }
-            has_waited.store(true, Ordering::Relaxed);
-            let turn = self.queue.lock().await?;
-            if let Some(slot) = self.claim_as_first(turn).await? {
-                return Ok(slot);
-            }
-        }
     }
 
     /// Waits for a number as the holder of the queue mutex. `None` if that mutex is lost or revoked.
