@@ -38,7 +38,7 @@ use crate::shards::meter::{Gauges, Meter};
 use crate::shards::orphans::Orphans;
 use crate::shards::owned::Owned;
 use crate::shards::plan_node::Reader;
-use crate::shards::shard::{Served, Shard, claim, queue, serve};
+use crate::shards::shard::{Served, Shard, serve};
 use crate::shards::view::View;
 use crate::tools::Announcement;
 use crate::tools::Plan;
@@ -385,8 +385,16 @@ impl Worker {
             // The longest path was validated when the handle was built.
             Err(error) => return self.refused(shard, error),
         };
-        let wait = async move { Done::Queued(if is_claim { claim(mutex).await } else { queue(mutex).await }) };
-        let task = self.tasks.spawn(wait);
+        let task = self.tasks.spawn(async move {
+            Done::Queued(match is_claim {
+                false => mutex.lock().await.map(Some),
+                // In an outage the next look decides again.
+                true => mutex.try_lock().await.or_else(|error| match error {
+                    Error::Unavailable { .. } => Ok(None),
+                    error => Err(error),
+                }),
+            })
+        });
         self.shards.insert(task.id(), shard);
         self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
     }
