@@ -12,6 +12,8 @@
 
 mod kept_node;
 pub mod members;
+#[cfg(not(feature = "metrics"))]
+mod metrics;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod request;

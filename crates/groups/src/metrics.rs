@@ -18,6 +18,7 @@
 //! [patience](crate::shards::ShardsBuilder::patience). A crashed owner's shard counts once its session has ended. In a plan with
 //! one member, the gauge is the number of shards that this member does not serve.
 
+#[cfg(feature = "metrics")]
 use ::metrics::{counter, describe_counter, describe_gauge, gauge};
 
 /// Shards that this member serves.
@@ -34,6 +35,7 @@ pub const RETURNED: &str = "zookeeper_shards_returned_total";
 pub const PLAN_NODE_REFUSED: &str = "zookeeper_shards_plan_node_refused";
 
 /// Describes each metric to the recorder. Call this once, after installing the recorder.
+#[cfg(feature = "metrics")]
 pub fn describe() {
     describe_gauge!(OWNED, "shards that this member serves");
     describe_gauge!(UNASSIGNED, "shards without an owner, of those for which this member is the next");
@@ -43,10 +45,18 @@ pub fn describe() {
     describe_gauge!(PLAN_NODE_REFUSED, "whether the plan node cannot be used");
 }
 
+#[cfg(feature = "metrics")]
 pub(crate) fn shift(name: &'static str, group: &str, by: i64) {
     gauge!(name, "group" => group.to_owned()).increment(by as f64);
 }
 
+#[cfg(feature = "metrics")]
 pub(crate) fn count(name: &'static str, group: &str, by: u64) {
     counter!(name, "group" => group.to_owned()).increment(by);
 }
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn shift(_: &'static str, _: &str, _: i64) {}
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn count(_: &'static str, _: &str, _: u64) {}

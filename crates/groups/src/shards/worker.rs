@@ -31,6 +31,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, MutexGuard, Result};
 
 use crate::members::{Member, MemberChanges, Membership};
+use crate::metrics::{CUTS, MOVES, RETURNED};
 use crate::request::is_over;
 use crate::shards::inner::{Ending, Inner};
 use crate::shards::look::{Sighting, look};
@@ -489,7 +490,7 @@ impl Worker {
                 _ => {}
             }
         }
-        self.meter.moves((draining - before) as u64);
+        self.meter.count(MOVES, (draining - before) as u64);
         if free > 0 {
             self.look_soon(now);
         }
@@ -571,12 +572,12 @@ impl Worker {
         match served {
             Ok(Served::Lost(loss)) => tracing::debug!(path, name, shard, %loss, "has lost a shard"),
             Ok(Served::Cut) => {
-                self.meter.cut();
+                self.meter.count(CUTS, 1);
                 tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
             }
             Ok(Served::Returned) if was_asked => {}
             Ok(Served::Returned) => {
-                self.meter.returned();
+                self.meter.count(RETURNED, 1);
                 let (retry_in, in_a_row) = self.pause(shard);
                 if in_a_row < MANY {
                     tracing::info!(path, name, shard, ?retry_in, "the function of a shard has returned");
@@ -593,7 +594,7 @@ impl Worker {
             }
             Err(failed) => {
                 discard(failed);
-                self.meter.returned();
+                self.meter.count(RETURNED, 1);
                 let (retry_in, _) = self.pause(shard);
                 tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has panicked");
             }
