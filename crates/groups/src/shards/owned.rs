@@ -32,8 +32,7 @@ impl fmt::Debug for OwnedChanges {
 }
 
 impl OwnedChanges {
-    pub(crate) fn new(mut owned: watch::Receiver<Owned>) -> Self {
-        owned.mark_changed();
+    pub(crate) fn new(owned: watch::Receiver<Owned>) -> Self {
         Self { owned, last: None }
     }
 
@@ -44,15 +43,8 @@ impl OwnedChanges {
     ///
     /// Dropping the future loses nothing.
     pub async fn changed(&mut self) -> Option<Vec<u32>> {
-        loop {
-            self.owned.changed().await.ok()?;
-            let owned = self.owned.borrow_and_update().clone();
-            let shards = held(owned);
-            if self.last.as_ref() != Some(&shards) {
-                self.last = Some(shards.clone());
-                return Some(shards);
-            }
-        }
+        let last = self.last.clone();
+        self.wait_for(|shards| last.as_deref() != Some(shards)).await
     }
 
     /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one. `None` as
