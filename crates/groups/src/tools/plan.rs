@@ -110,18 +110,8 @@ impl Plan {
             .map(|(shard, _)| shard)
     }
 
-    /// All members in the order in which they may take this shard: the planned owner first, and then the others by score and
-    /// weight.
-    #[must_use]
-    pub fn candidates(&self, shard: u32) -> Vec<&str> {
-        let Some(owner) = self.owner(shard) else { return Vec::new() };
-        let others = self.members.iter().zip(self.bidders()).filter(|(name, _)| *name != owner);
-        let mut others: Vec<_> = others.map(|(name, bidder)| (bidder.rank(shard), name.as_str())).collect();
-        others.sort_unstable();
-        std::iter::once(owner).chain(others.into_iter().map(|(_, name)| name)).collect()
-    }
-
-    /// For each shard, how many candidates are ahead of this member: 0 for the owner. Empty if the member is not in the plan.
+    /// For each shard, how many members may take it before this one: 0 for the planned owner. The others follow by score and
+    /// weight. Empty if the member is not in the plan.
     pub(crate) fn ranks(&self, name: &str) -> Vec<u32> {
         let Some(at) = self.place(name) else { return Vec::new() };
         let bidders = self.bidders();
@@ -227,6 +217,14 @@ mod tests {
         loads
     }
 
+    /// The ranks of all members for a shard, sorted.
+    fn ranks(plan: &Plan, shard: u32) -> Vec<u32> {
+        let ranks = plan.members().iter().map(|name| plan.ranks(name)[shard as usize]);
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
     fn mean_limit(count: u32, members: usize) -> u64 {
         limit(count, 100, members as u64 * 100)
     }
@@ -294,17 +292,11 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_all_members_with_the_owner_first_and_ranks_are_their_places() {
+    fn ranks_of_a_shard_are_the_numbers_from_0_on_and_0_is_that_of_the_owner() {
         let plan = Plan::new(97, names(7));
         for shard in 0..97 {
-            let candidates = plan.candidates(shard);
-            assert_eq!(candidates.first().copied(), plan.owner(shard));
-            for (place, name) in candidates.iter().enumerate() {
-                assert_eq!(plan.ranks(name)[shard as usize] as usize, place);
-            }
-            let mut all = candidates.clone();
-            all.sort_unstable();
-            assert_eq!(all, plan.members());
+            assert_eq!(ranks(&plan, shard), (0..7).collect::<Vec<_>>());
+            assert_eq!(plan.ranks(plan.owner(shard).unwrap())[shard as usize], 0);
         }
         assert!(plan.ranks("stranger").is_empty() && plan.owner(97).is_none());
         assert_eq!(plan.shards_of("orders-3").count() as u64, loads(&plan)["orders-3"]);
@@ -331,8 +323,8 @@ mod tests {
             let owners: Vec<_> = (0..count).map(|shard| plan.owner(shard).unwrap().to_owned()).collect();
             assert_eq!(owners, deal_naively(count, &present, &rules), "{rules}");
             for shard in 0..count {
-                let places = plan.candidates(shard).into_iter().map(|name| plan.ranks(name)[shard as usize]);
-                assert!(places.eq(0..u32::try_from(present.len()).unwrap()), "{rules}");
+                let all: Vec<_> = (0..u32::try_from(present.len()).unwrap()).collect();
+                assert_eq!(ranks(&plan, shard), all, "{rules}");
             }
         }
     }
@@ -355,7 +347,7 @@ mod tests {
         let shard = (0..256).find(|&shard| before.owner(shard) == Some("orders-0")).unwrap();
         let pinned = |text: &str| Plan::with_rules(256, names(4), &rules(text));
         let after = pinned(&format!("pin {shard} orders-1"));
-        assert_eq!((after.owner(shard), after.candidates(shard)[0]), (Some("orders-1"), "orders-1"));
+        assert_eq!((after.owner(shard), after.ranks("orders-1")[shard as usize]), (Some("orders-1"), 0));
         assert!(moves(&before, &after) <= 3, "{}", moves(&before, &after));
         assert_eq!(pinned(&format!("pin {shard} orders-9")), before);
         assert_eq!(pinned("pin 256 orders-1"), before);
@@ -394,7 +386,7 @@ mod tests {
     #[test]
     fn nobody_owns_anything_without_members() {
         let plan = Plan::new(5, names(0));
-        assert!(plan.owner(0).is_none() && plan.candidates(0).is_empty() && !plan.has("orders-0"));
+        assert!(plan.owner(0).is_none() && !plan.has("orders-0"));
     }
 
     /// Measures means over several sets of names.
