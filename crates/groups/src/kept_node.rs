@@ -24,7 +24,7 @@ use zookeeper_recipes::zookeeper_client::{
 };
 use zookeeper_recipes::{Error, Result, Session, SessionState};
 
-use crate::request::{invalid, is_over, refused, validate_path};
+use crate::request::{invalid, is_over, refused, validate_data, validate_path};
 
 /// The pause before a refused request is retried.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -193,7 +193,7 @@ impl KeptNode {
     /// As [`keep`](Self::keep). If `is_announced`, a change of the data fires the watches on the parent's children.
     fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
         validate_path(path)?;
-        validate(data)?;
+        validate_data(data, MOST_BYTES)?;
         let runtime = Handle::try_current().map_err(|_| {
             invalid("runtime", "there is none; call this on the tokio runtime that is to keep the node")
         })?;
@@ -297,7 +297,7 @@ impl KeptNode {
     /// # }
     /// ```
     pub async fn set_data(&self, data: &[u8]) -> Result<()> {
-        validate(data)?;
+        validate_data(data, MOST_BYTES)?;
         let mut number = 0;
         self.node.data.send_modify(|last| {
             number = last.number + 1;
@@ -361,14 +361,6 @@ impl fmt::Debug for KeptNode {
             .field("is_created", &self.is_created())
             .finish_non_exhaustive()
     }
-}
-
-fn validate(data: &[u8]) -> Result<()> {
-    if data.len() <= MOST_BYTES {
-        return Ok(());
-    }
-    let reason = format!("it has {} bytes; {MOST_BYTES} are the most", data.len());
-    Err(invalid("data", reason))
 }
 
 /// Keeps the node until `stopped` resolves, and then removes it. Returns the error if the session ends first.

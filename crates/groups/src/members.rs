@@ -29,7 +29,7 @@ use zookeeper_recipes::zookeeper_client::{
 use zookeeper_recipes::{Error, Result, Session, path};
 
 use crate::kept_node::{KeptNode, PAUSE};
-use crate::request::{invalid, is_over, read_all, refused, validate_path};
+use crate::request::{LONGEST, is_over, read_all, refused, validate_data, validate_path};
 
 /// The most members, and the most bytes, of one read request.
 const BURST: usize = 500;
@@ -40,9 +40,6 @@ const MAX_DATA_BYTES: usize = 4 * 1024;
 
 /// A look reads all data again if the last full read is this old. [`Looks`] look after this time even without an event.
 const SLOW: Duration = Duration::from_secs(20);
-
-/// The longest grace: no process lives longer.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A group of processes: its members, with the data of each, across lost connections and sessions.
 ///
@@ -205,7 +202,6 @@ impl Members {
     /// of clones made from it.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
-        // A longer grace could overflow the clock.
         self.group.grace = grace.min(LONGEST);
         // The task of the old handle has the old grace, so the new handle starts a task of its own.
         self.looking = Arc::default();
@@ -297,7 +293,7 @@ impl Members {
 
     /// The path of a member's node. Fails if the data is too long.
     fn node_of(&self, name: &str, data: &[u8]) -> Result<String> {
-        validate(data)?;
+        validate_data(data, MAX_DATA_BYTES)?;
         Ok(format!("{}/{}", self.group.path, path::segment(name)))
     }
 
@@ -435,7 +431,7 @@ impl Membership {
     /// # }
     /// ```
     pub async fn set(&self, data: &[u8]) -> Result<()> {
-        validate(data)?;
+        validate_data(data, MAX_DATA_BYTES)?;
         self.node.set_data(data).await
     }
 
@@ -536,7 +532,9 @@ impl MemberChanges {
         // Before `seen` is locked: these calls may run the user's code.
         let (id, is_connected) = (session.id(), session.state().is_connected());
         match &*self.seen.borrow() {
-            Seen::Members { session: seen_in, members } => self.is_news(members) || *seen_in != id || !is_connected,
+            Seen::Members { session: seen_in, members } => {
+                self.is_news(members) || *seen_in != id || !is_connected
+            }
             Seen::Nothing | Seen::Failed(_) => true,
         }
     }
@@ -599,14 +597,6 @@ impl Drop for Looking {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-fn validate(data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA_BYTES {
-        return Ok(());
-    }
-    let reason = format!("it has {} bytes; {MAX_DATA_BYTES} are the most; publish where to find more", data.len());
-    Err(invalid("data", reason))
 }
 
 /// Reads the group until the session is over.

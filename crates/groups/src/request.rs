@@ -1,7 +1,12 @@
 //! Helpers for requests, shared by the recipes of this crate.
 
+use std::time::Duration;
+
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, path};
+
+/// The longest time of a setting: no process lives longer, and a longer time could overflow the clock.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// Reads the data and the stats of several nodes in one request.
 pub(crate) async fn read_all(
@@ -37,4 +42,12 @@ pub(crate) fn validate_path(path: &str) -> Result<()> {
         return Err(invalid("path", format!("{path:?} belongs to the servers; give another one")));
     }
     path::validate(path)
+}
+
+/// Fails if the data of a node is too long.
+pub(crate) fn validate_data(data: &[u8], most: usize) -> Result<()> {
+    if data.len() <= most {
+        return Ok(());
+    }
+    Err(invalid("data", format!("it has {} bytes; {most} are the most", data.len())))
 }

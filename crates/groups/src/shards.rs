@@ -152,7 +152,7 @@ use crate::tools::Plan;
 /// ```
 #[derive(Clone)]
 pub struct Shards {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Shards {
@@ -162,10 +162,6 @@ impl Shards {
     /// another count use another path: members with different counts never own a shard twice, but have different plans.
     pub fn builder(path: &str, count: u32) -> ShardsBuilder {
         ShardsBuilder::new(path, count)
-    }
-
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
     }
 
     /// Joins the group, and serves the shards of this member until it is [stopped](Self::stop) or has [left](Self::leave).

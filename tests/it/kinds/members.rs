@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, select_all};
 use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all};
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_groups::{
