@@ -22,7 +22,7 @@ impl Meter {
         let meter = Self { group: group.to_owned(), last: Gauges::default() };
         // Creates each series before its first change.
         meter.shift(Gauges::default());
-        [MOVES, CUTS, RETURNED].map(|name| meter.count(name, 0));
+        [MOVES, CUTS, RETURNED].into_iter().for_each(|name| meter.count(name, 0));
         meter
     }
 
