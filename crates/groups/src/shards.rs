@@ -36,7 +36,7 @@
 //! # The plan node
 //!
 //! Operators direct the group with the node `<path>/plan`, by hand or with `zklock shards`. Its [`Rules`](crate::tools::Rules)
-//! drain members, give them weights, and pin shards. Without the node, the plan follows from the names alone.
+//! drain members and pin shards. Without the node, the plan follows from the names alone.
 //!
 //! * Each member watches the node, and follows a change after the [settling time](ShardsBuilder::settling_time). Shards then move
 //!   by hand-overs as usual.

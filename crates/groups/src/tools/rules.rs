@@ -12,13 +12,10 @@ use zookeeper_recipes::{Error, Result, path};
 /// The version of the format.
 const VERSION: &str = "1";
 
-/// Weights are counted in hundredths.
-const UNIT: u32 = 100;
-
 /// The most bytes of the plan node. All members read the node again at each change.
 const MOST_BYTES: usize = 256 * 1024;
 
-const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME`";
+const FORMS: &str = "write `drain NAME` or `pin SHARD NAME`";
 
 /// The operators' rules for the [`Plan`](crate::tools::Plan): the text of the plan node, `<path>/plan`.
 ///
@@ -26,13 +23,11 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// version 1
 /// # Its disk is to be replaced.
 /// drain orders-2
-/// weight 0.5 orders-0
 /// pin 17 orders-1
 /// ```
 ///
 /// * `drain NAME`: the member gets no shard, and takes none instead of another member. If all members of the group are drained,
 ///   drains are ignored.
-/// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. The default is 1.
 /// * `pin SHARD NAME`: the plan gives the shard to this member. The pin is ignored while the member is drained or not in the
 ///   group.
 ///
@@ -69,8 +64,6 @@ enum Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     Drain(String),
-    /// The weight, in hundredths.
-    Weight(u32, String),
     Pin(u32, String),
 }
 
@@ -78,7 +71,6 @@ enum Rule {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Subject<'a> {
     Drain(&'a str),
-    Weight(&'a str),
     Pin(u32),
 }
 
@@ -147,12 +139,6 @@ impl Rules {
         self.rules().any(|rule| matches!(rule, Rule::Drain(drained) if drained == name))
     }
 
-    /// The weight of this member: 1 without a rule.
-    #[must_use]
-    pub fn weight(&self, name: &str) -> f64 {
-        f64::from(self.hundredths(name)) / f64::from(UNIT)
-    }
-
     /// The member that this shard is pinned to.
     #[must_use]
     pub fn pinned(&self, shard: u32) -> Option<&str> {
@@ -163,14 +149,14 @@ impl Rules {
     pub fn pins(&self) -> impl Iterator<Item = (u32, &str)> {
         self.rules().filter_map(|rule| match rule {
             Rule::Pin(shard, name) => Some((*shard, name.as_str())),
-            Rule::Drain(_) | Rule::Weight(..) => None,
+            Rule::Drain(_) => None,
         })
     }
 
     /// The name in each rule, in the order of the lines.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.rules().map(|rule| match rule {
-            Rule::Drain(name) | Rule::Weight(_, name) | Rule::Pin(_, name) => name.as_str(),
+            Rule::Drain(name) | Rule::Pin(_, name) => name.as_str(),
         })
     }
 
@@ -202,29 +188,6 @@ impl Rules {
     /// Removes the pin of a shard. Returns whether there was one.
     pub fn unpin(&mut self, shard: u32) -> bool {
         self.remove(&Subject::Pin(shard))
-    }
-
-    /// Sets the weight of a member, rounded to hundredths. Returns whether the rules have changed. 1 removes the rule.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if the weight is below 0.01 or above 100, the name cannot be written in a line, or the node would
-    /// be too large. The rules then stay as they are.
-    pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<bool> {
-        let weight = hundredths(weight).map_err(invalid)?;
-        if weight == UNIT {
-            return Ok(self.remove(&Subject::Weight(name)));
-        }
-        self.set(Rule::Weight(weight, named(name)?))
-    }
-
-    /// The weight of a member in hundredths.
-    pub(crate) fn hundredths(&self, name: &str) -> u32 {
-        let weights = self.rules().filter_map(|rule| match rule {
-            Rule::Weight(weight, weighted) if weighted == name => Some(*weight),
-            _ => None,
-        });
-        weights.last().unwrap_or(UNIT)
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -273,7 +236,6 @@ impl Rule {
     fn subject(&self) -> Subject<'_> {
         match self {
             Self::Drain(name) => Subject::Drain(name),
-            Self::Weight(_, name) => Subject::Weight(name),
             Self::Pin(shard, _) => Subject::Pin(*shard),
         }
     }
@@ -283,9 +245,6 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drain(name) => write!(f, "drain {}", path::segment(name)),
-            Self::Weight(weight, name) => {
-                write!(f, "weight {} {}", f64::from(*weight) / f64::from(UNIT), path::segment(name))
-            }
             Self::Pin(shard, name) => write!(f, "pin {shard} {}", path::segment(name)),
         }
     }
@@ -301,29 +260,15 @@ impl FromStr for Rule {
             "" => Err(unknown()),
             text => Ok(path::key(text).unwrap_or_else(|| text.to_owned())),
         };
-        let number = || rest.trim_start().split_once(char::is_whitespace).ok_or_else(unknown);
         match verb {
             "drain" => Ok(Self::Drain(name(rest)?)),
-            "weight" => {
-                let (weight, of) = number()?;
-                let weight = weight.parse().map_err(|_| format!("{} is no weight", shown(weight)))?;
-                Ok(Self::Weight(hundredths(weight)?, name(of)?))
-            }
             "pin" => {
-                let (shard, to) = number()?;
+                let (shard, to) = rest.trim_start().split_once(char::is_whitespace).ok_or_else(unknown)?;
                 let shard = shard.parse().map_err(|_| format!("{} is no number of a shard", shown(shard)))?;
                 Ok(Self::Pin(shard, name(to)?))
             }
             _ => Err(unknown()),
         }
-    }
-}
-
-fn hundredths(weight: f64) -> std::result::Result<u32, String> {
-    let hundredths = (weight * f64::from(UNIT)).round();
-    match (1.0..=f64::from(100 * UNIT)).contains(&hundredths) {
-        true => Ok(hundredths as u32),
-        false => Err(format!("the weight {weight} is not from 0.01 to 100; `drain` gives a member nothing")),
     }
 }
 
@@ -353,8 +298,7 @@ fn invalid(reason: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    const TEXT: &str =
-        "version 1\n# Its disk is to be replaced.\ndrain orders-2\n\nweight 0.5 orders-0\npin 17 eu west\n";
+    const TEXT: &str = "version 1\n# Its disk is to be replaced.\ndrain orders-2\n\npin 17 eu west\n";
 
     fn reason(text: &str) -> String {
         Rules::parse(text.as_bytes()).expect_err(text).to_string()
@@ -365,9 +309,8 @@ mod tests {
         let rules = Rules::parse(TEXT.as_bytes()).unwrap();
         assert_eq!(rules.to_string(), TEXT);
         assert!(rules.is_drained("orders-2") && !rules.is_drained("orders-0"));
-        assert_eq!((rules.weight("orders-0"), rules.weight("orders-1")), (0.5, 1.0));
         assert_eq!((rules.pinned(17), rules.pinned(18)), (Some("eu west"), None));
-        assert_eq!(rules.names().collect::<Vec<_>>(), ["orders-2", "orders-0", "eu west"]);
+        assert_eq!(rules.names().collect::<Vec<_>>(), ["orders-2", "eu west"]);
         let by_hand = "\r\n # by hand\r\nversion  1\r\n  drain   orders-2 \r\n";
         let rules = Rules::parse(by_hand.as_bytes()).unwrap();
         assert!(rules.is_drained("orders-2"));
@@ -387,12 +330,8 @@ mod tests {
             ("version 1\npin 7", "line 2: \"pin 7\" is no rule"),
             ("version 1\npin x a", "\"x\" is no number of a shard"),
             ("version 1\npin -1 a", "\"-1\" is no number of a shard"),
-            ("version 1\nweight two a", "\"two\" is no weight"),
-            ("version 1\nweight 0 a", "the weight 0 is not from 0.01 to 100"),
-            ("version 1\nweight NaN a", "the weight NaN is not from 0.01 to 100"),
-            ("version 1\nweight 101 a", "the weight 101 is not"),
             ("version 1\npin 7 a\npin 7 b", "there are two rules such as \"pin 7 b\""),
-            ("version 1\nweight 2 a\nweight 3 a", "two rules"),
+            ("version 1\ndrain a\ndrain a", "two rules"),
             ("{\"version\": 1}", "before `version 1`"),
         ] {
             assert!(reason(text).contains(why), "{text:?}: {}", reason(text));
@@ -411,13 +350,9 @@ mod tests {
         assert!(!rules.drain("orders-2").unwrap() && rules.drain("orders-1").unwrap());
         assert!(rules.undrain("orders-2") && !rules.undrain("orders-2"));
         assert!(rules.pin(17, "orders-0").unwrap() && !rules.pin(17, "orders-0").unwrap());
-        assert!(rules.set_weight("orders-0", 2.25).unwrap() && !rules.set_weight("orders-0", 2.25).unwrap());
-        let after =
-            "version 1\n# Its disk is to be replaced.\n\nweight 2.25 orders-0\npin 17 orders-0\ndrain orders-1\n";
+        let after = "version 1\n# Its disk is to be replaced.\n\npin 17 orders-0\ndrain orders-1\n";
         assert_eq!(rules.to_string(), after);
-        assert!(rules.set_weight("orders-0", 1.0).unwrap() && rules.unpin(17) && !rules.unpin(17));
-        assert!(!rules.set_weight("orders-0", 1.0).unwrap());
-        assert!(rules.set_weight("orders-0", f64::INFINITY).is_err());
+        assert!(rules.unpin(17) && !rules.unpin(17));
     }
 
     #[test]
@@ -426,7 +361,6 @@ mod tests {
             let mut rules = Rules::default();
             rules.drain(name).unwrap();
             rules.pin(7, name).unwrap();
-            rules.set_weight(name, 3.0).unwrap();
             let again = Rules::parse(rules.to_string().as_bytes()).unwrap();
             assert_eq!(again, rules, "{name:?}");
             assert!(again.is_drained(name) && again.pinned(7) == Some(name), "{name:?}");
@@ -441,9 +375,7 @@ mod tests {
         let text = format!("version 1\npin 17 a\n#{}\n", "x".repeat(MOST_BYTES - 40));
         let mut rules = Rules::parse(text.as_bytes()).unwrap();
         let (before, long) = (rules.clone(), "b".repeat(40));
-        for refused in
-            [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long), rules.set_weight(&long, 2.0)]
-        {
+        for refused in [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long)] {
             assert!(refused.unwrap_err().to_string().contains("262144 are the most"));
         }
         assert!(rules == before, "{}", &rules.to_string()[..80]);
@@ -453,7 +385,7 @@ mod tests {
     #[test]
     fn random_text_is_read_or_refused() {
         let mut random = fastrand::Rng::with_seed(46);
-        let words = ["version", "1", "drain", "weight", "pin", " ", "\n", "#", "a", "0.5", "7", "%", "\t", "é"];
+        let words = ["version", "1", "drain", "pin", " ", "\n", "#", "a", "7", "%", "\t", "é"];
         for _ in 0..20_000 {
             let text: String = (0..random.usize(..20)).map(|_| words[random.usize(..words.len())]).collect();
             if let Ok(rules) = Rules::parse(text.as_bytes()) {

@@ -15,7 +15,6 @@ const SUBCOMMANDS: [&str; 15] = [
     "shards",
     "shards drain",
     "shards undrain",
-    "shards weight",
     "shards pin",
     "shards unpin",
 ];
