@@ -110,10 +110,8 @@ enum Standing {
         /// The number of the data that the servers refuse to write, and their error.
         refused: Option<(u64, Error)>,
     },
-    /// The servers refuse a request.
+    /// The servers refuse a request, or the session is over.
     Failed(Error),
-    /// The session is over.
-    Ended(Error),
 }
 
 /// The newest data to write.
@@ -312,7 +310,7 @@ impl KeptNode {
         let mut standing = self.standing.clone();
         loop {
             match &*standing.borrow_and_update() {
-                Standing::Failed(error) | Standing::Ended(error) => return Err(error.clone()),
+                Standing::Failed(error) => return Err(error.clone()),
                 Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
                     return Err(error.clone());
                 }
@@ -374,7 +372,7 @@ async fn run(
         biased;
         _ = stopped => {}
         error = keep(&node, looks, &standing) => {
-            standing.send_replace(Standing::Ended(error.clone()));
+            standing.send_replace(Standing::Failed(error.clone()));
             return Err(error);
         }
     }

@@ -23,17 +23,14 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use zookeeper_recipes::session::Looks;
-use zookeeper_recipes::zookeeper_client::{
-    Client, Error as ZkError, MultiReadResult, OneshotWatcher, SessionId, Stat,
-};
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher, SessionId, Stat};
 use zookeeper_recipes::{Error, Result, Session, path};
 
 use crate::kept_node::{KeptNode, PAUSE};
 use crate::request::{LONGEST, is_over, read_all, refused, validate_data, validate_path};
 
-/// The most members, and the most bytes, of one read request.
+/// The most members that one request reads, so its answer has 2 MB of data at most.
 const BURST: usize = 500;
-const BURST_BYTES: usize = 512 * 1024;
 
 /// The most data of a member: every process of a group reads the data of all members, after an outage all at once.
 const MAX_DATA_BYTES: usize = 4 * 1024;
@@ -82,7 +79,7 @@ const SLOW: Duration = Duration::from_secs(20);
 /// ```
 #[doc(alias = "GroupMember")]
 #[doc(alias = "PathChildrenCache")]
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Members {
     group: Group,
     /// The task that reads the group, while there are subscribers.
@@ -90,7 +87,7 @@ pub struct Members {
 }
 
 /// A group, and the settings of its handle.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Group {
     session: Session,
     path: Arc<str>,
@@ -351,15 +348,6 @@ impl Members {
     }
 }
 
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Members")
-            .field("path", &self.path())
-            .field("grace", &self.group.grace)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The membership of a process in a group, from [`Members::join`]. Dropping it leaves the group in the background.
 ///
 /// [`Session::drain`] keeps the membership until the session is closed. So leave before a drain, or announce the drain with
@@ -470,7 +458,7 @@ impl MemberChanges {
     /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in
     /// [generations](Member::generation).
     ///
-    /// In an outage the call waits.
+    /// In an outage the call waits. While the [session](Session::state) is disconnected, the set returned last may be out of date.
     ///
     /// # Cancel safety
     ///
@@ -521,24 +509,6 @@ impl MemberChanges {
         }
     }
 
-    /// Whether the set returned last may be out of date: none was returned yet, a newer one was read, the last look failed, the
-    /// session is disconnected, or the set was not read in the present ZooKeeper session.
-    ///
-    /// While this is false, a change is noticed as soon as the servers send an event. A silent connection counts as connected
-    /// until the client gives it up, after a fifth of the session timeout.
-    #[must_use]
-    pub fn is_stale(&self) -> bool {
-        let session = &self.looking.group.session;
-        // Before `seen` is locked: these calls may run the user's code.
-        let (id, is_connected) = (session.id(), session.state().is_connected());
-        match &*self.seen.borrow() {
-            Seen::Members { session: seen_in, members } => {
-                self.is_news(members) || *seen_in != id || !is_connected
-            }
-            Seen::Nothing | Seen::Failed(_) => true,
-        }
-    }
-
     /// Waits until the task has sent a result since the last call.
     async fn next(&mut self) -> Result<Arc<[Member]>> {
         loop {
@@ -546,7 +516,7 @@ impl MemberChanges {
             self.seen.changed().await.map_err(|_| Error::Closed)?;
             match &*self.seen.borrow() {
                 Seen::Failed(error) => return Err(error.clone()),
-                Seen::Members { members, .. } => return Ok(members.clone()),
+                Seen::Members(members) => return Ok(members.clone()),
                 Seen::Nothing => {}
             }
         }
@@ -582,7 +552,7 @@ impl fmt::Debug for MemberChanges {
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Nothing,
-    Members { session: SessionId, members: Arc<[Member]> },
+    Members(Arc<[Member]>),
     Failed(Error),
 }
 
@@ -607,7 +577,7 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
         looks.due().await;
         match view.look(&group, Some(&mut looks)).await {
             Ok(()) => {
-                let now = Seen::Members { session: looks.session_id(), members: view.members().into() };
+                let now = Seen::Members(view.members().into());
                 seen.send_if_modified(|last| {
                     let is_modified = *last != now;
                     *last = now;
@@ -734,23 +704,12 @@ impl Group {
     /// Reads these children. A child that is not a member has no value. A deleted child is left out.
     async fn read(&self, names: &[String]) -> Result<BTreeMap<String, Option<Member>>> {
         let mut found = BTreeMap::new();
-        let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
-        for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
-            let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
-            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
-            let answers = read.await?.map_err(|error| refused("read", &self.path, error))?;
-            for (name, answer) in burst.iter().zip(answers) {
-                match answer {
-                    MultiReadResult::Data { data, stat } => {
-                        let is_member = stat.ephemeral_owner != 0;
-                        found.insert(name.clone(), is_member.then(|| Member::new(name, data, &stat)));
-                    }
-                    MultiReadResult::Error { err: ZkError::NoNode } => {}
-                    MultiReadResult::Error { err } => {
-                        return Err(refused("read", &format!("{}/{name}", self.path), err));
-                    }
-                    _ => {}
-                }
+        let paths: Vec<_> = names.iter().map(|name| format!("{}/{name}", self.path)).collect();
+        let answers = read_all(&self.session, Some(Duration::MAX), BURST, &paths).await?;
+        for (name, answer) in names.iter().zip(answers) {
+            if let Some((data, stat)) = answer? {
+                let is_member = stat.ephemeral_owner != 0;
+                found.insert(name.clone(), is_member.then(|| Member::new(name, data, &stat)));
             }
         }
         Ok(found)

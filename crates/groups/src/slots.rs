@@ -14,7 +14,6 @@
 
 mod keep;
 
-use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -22,10 +21,10 @@ use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 use zookeeper_recipes::{Contender, Error, Hold, Mutex, MutexGuard, Options, Result, Session, path};
 
-use crate::request::{invalid, read_all, refused};
+use crate::request::{Found, invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
@@ -83,7 +82,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Slots {
     session: Session,
     path: String,
@@ -353,15 +352,10 @@ impl Slots {
     /// Reads which numbers are free, and whether claims queue, in one request.
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
-        let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
-        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
-        let answers = read.map_err(|error| refused("read", &self.path, error))?;
-        let occupied = |(path, answer): (&String, _)| match answer {
-            MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
-            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(refused("read", path, err)),
-            _ => Ok(false),
-        };
-        let mut occupied = paths.iter().zip(answers).map(occupied).collect::<Result<Vec<_>>>()?;
+        let paths: Vec<_> = numbers.chain([self.queue.path().to_owned()]).collect();
+        let answers = read_all(&self.session, Some(Duration::MAX), paths.len(), &paths).await?;
+        let occupied = |answer: Result<Found>| Ok(answer?.is_some_and(|(_, stat)| stat.num_children > 0));
+        let mut occupied = answers.into_iter().map(occupied).collect::<Result<Vec<_>>>()?;
         let is_queued = occupied.pop().unwrap_or_default();
         let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
         Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
@@ -383,12 +377,6 @@ async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<Onesh
 fn any(free: &[u32]) -> Option<u32> {
     let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
     (!free.is_empty()).then(|| free[random % free.len()])
-}
-
-impl fmt::Debug for Slots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots").field("path", &self.path).field("count", &self.count).finish_non_exhaustive()
-    }
 }
 
 impl Slot {

@@ -1,16 +1,12 @@
 //! Owns [`look`]: reads how many nodes the locks of some shards have, and how often they have changed, in one request per
 //! 500 shards.
 
-use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Result, Session};
 
-use crate::request::{read_all, refused};
+use crate::request::read_all;
 
 /// The most shards in one request.
 const BURST: usize = 500;
-
-/// A shard, and the path of its lock.
-pub(crate) type Path = (u32, String);
 
 /// The lock of a shard, as a look found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,29 +17,18 @@ pub(crate) struct Sighting {
     pub(crate) changes: Option<i32>,
 }
 
-/// Reads these locks. The connected server answers, which may be behind the others. A lock that cannot be read is left out, so it
-/// hides no other.
-pub(crate) async fn look(session: Session, paths: Vec<Path>) -> Result<Vec<(u32, Sighting)>> {
-    let mut locks = Vec::with_capacity(paths.len());
-    for burst in paths.chunks(BURST) {
-        let all = || burst.iter().map(|(_, path)| path);
-        let read = session.request(None, |client| read_all(client, all())).await?;
-        let answers = read.map_err(|error| refused("read", &burst[0].1, error))?;
-        for ((shard, path), answer) in burst.iter().zip(answers) {
-            match answer {
-                MultiReadResult::Data { stat, .. } => {
-                    let nodes = usize::try_from(stat.num_children).unwrap_or_default();
-                    locks.push((*shard, Sighting { nodes, changes: Some(stat.cversion) }));
-                }
-                MultiReadResult::Error { err: ZkError::NoNode } => {
-                    locks.push((*shard, Sighting { nodes: 0, changes: None }));
-                }
-                MultiReadResult::Error { err } => {
-                    let error = refused("read", path, err);
-                    tracing::debug!(shard, %error, "cannot see whether a shard has an owner");
-                }
-                _ => {}
+/// Reads the locks of these shards. The connected server answers, which may be behind the others. A lock that cannot be read is
+/// left out, so it hides no other.
+pub(crate) async fn look(session: Session, shards: Vec<u32>, paths: Vec<String>) -> Result<Vec<(u32, Sighting)>> {
+    let mut locks = Vec::with_capacity(shards.len());
+    for (shard, found) in shards.into_iter().zip(read_all(&session, None, BURST, &paths).await?) {
+        match found {
+            Ok(Some((_, stat))) => {
+                let nodes = usize::try_from(stat.num_children).unwrap_or_default();
+                locks.push((shard, Sighting { nodes, changes: Some(stat.cversion) }));
             }
+            Ok(None) => locks.push((shard, Sighting { nodes: 0, changes: None })),
+            Err(error) => tracing::debug!(shard, %error, "cannot see whether a shard has an owner"),
         }
     }
     Ok(locks)

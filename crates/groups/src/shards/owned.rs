@@ -1,7 +1,6 @@
 //! Owns [`OwnedChanges`]: a subscription to the shards that this member owns.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use tokio::sync::watch;
 use zookeeper_recipes::HoldMonitor;
@@ -18,17 +17,11 @@ pub(crate) fn held(owned: Owned) -> Vec<u32> {
 /// A subscription to the shards that this member owns, from [`Shards::changes`](crate::Shards::changes).
 ///
 /// Nothing is queued: after several changes between two calls, the next call returns the latest set.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct OwnedChanges {
     owned: watch::Receiver<Owned>,
     /// The set returned last.
     last: Option<Vec<u32>>,
-}
-
-impl fmt::Debug for OwnedChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedChanges").field("last", &self.last).finish_non_exhaustive()
-    }
 }
 
 impl OwnedChanges {

@@ -431,9 +431,9 @@ impl Worker {
             return;
         }
         self.is_looking = true;
-        let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
+        let paths = shards.iter().map(|shard| self.inner.path_of(*shard)).collect();
         let session = self.inner.session.clone();
-        self.tasks.spawn(async move { Done::Looked(look(session, paths).await) });
+        self.tasks.spawn(async move { Done::Looked(look(session, shards, paths).await) });
     }
 
     /// Whether this member serves a shard that the plan gives to another, and has not asked its function to end.
