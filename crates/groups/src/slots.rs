@@ -225,7 +225,12 @@ impl Slots {
     /// # }
     /// ```
     pub async fn try_claim(&self) -> Result<Option<Slot>> {
-        self.session.within(None, self.claim_if_free()).await
+        let claim = async {
+            let look = self.look().await?;
+            let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+            self.take_one(first).await
+        };
+        self.session.within(None, claim).await
     }
 
     /// Lists the taken numbers in order, each with its holder. The connected server answers from its own state, which may be
@@ -258,12 +263,6 @@ impl Slots {
             Ok::<_, Error>(holder.map(|holder| (number, holder)))
         });
         Ok(try_join_all(listed).await?.into_iter().flatten().collect())
-    }
-
-    async fn claim_if_free(&self) -> Result<Option<Slot>> {
-        let look = self.look().await?;
-        let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
-        self.take_one(first).await
     }
 
     /// Locks this number, or any other free number.

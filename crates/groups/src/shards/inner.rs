@@ -9,7 +9,6 @@ use zookeeper_recipes::{Mutex, Options, Result, Session};
 
 use crate::members::Members;
 use crate::shards::owned::Owned;
-use crate::shards::plan_node;
 use crate::tools::Plan;
 
 /// Times and limits.
@@ -56,7 +55,7 @@ impl Inner {
     }
 
     pub(crate) fn plan_path(&self) -> String {
-        format!("{}/{}", self.path, plan_node::NAME)
+        format!("{}/plan", self.path)
     }
 
     pub(crate) fn mutex(&self, shard: u32) -> Result<Mutex> {

@@ -10,9 +10,6 @@ use zookeeper_recipes::{Result, Session};
 use crate::request::refused;
 use crate::tools::Rules;
 
-/// The name of the node below the path of the group.
-pub(crate) const NAME: &str = "plan";
-
 /// Reads the rules, now and whenever they may have changed.
 #[derive(Debug)]
 pub(crate) struct Reader {
