@@ -3,7 +3,7 @@
 //! 1. Whether the node at the path is ours depends on its owner session, never on the answer to a create, which may be lost.
 //! 2. One task looks, creates, writes and deletes, one after the other. A create sent before a removal may still be applied after
 //!    the removal: see `in_doubt`.
-//! 3. A session keeps at most one node at a path: two could not tell whose node is there.
+//! 3. A session keeps at most one node at a path. Of two kept nodes neither could tell whether the node there is its own.
 //! 4. A turn of the task is a look, then a create or a write if needed. Turns begin at least 200 ms apart, so other clients that
 //!    change or delete the node cost a bounded number of requests.
 
@@ -44,7 +44,7 @@ struct Place {
     session: Session,
     path: String,
     data: Arc<[u8]>,
-    /// Refers to the handle of the [`KeptNode`]. Once this is dead, the removal of the node has begun, and the place is free soon.
+    /// Dead once the [`KeptNode`] is dropped or removed. The node is then being deleted, and the place is free soon.
     handle: Weak<()>,
 }
 

@@ -5,9 +5,8 @@
 //! 2. One task reads the group for all subscribers of a `Members` and its clones. It has one watch, on the children of the path.
 //!    An event only triggers a look: the task lists the children, and each subscriber compares the set with the one it returned
 //!    last. Looks begin at least 200 ms apart, so flapping members cost a bounded number of requests.
-//! 3. A listing has the names, and its stat the number of creates under the path so far. If this number has grown by exactly the
-//!    number of new names, only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are
-//!    read.
+//! 3. The stat of a listing has the number of creates under the path so far. If it has grown by exactly the number of new names,
+//!    only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes the data also creates and deletes a child
 //!    (`kept_node`). The create fires the watch and is counted, and no listing shows the child.
 //! 5. No wait relies on an event alone: everything is read again every 20 to 30 s.
@@ -29,7 +28,7 @@ use zookeeper_recipes::{Error, Result, Session, path};
 use crate::kept_node::{KeptNode, PAUSE};
 use crate::request::{LONGEST, is_over, read_all, refused, validate_data, validate_path};
 
-/// The most members that one request reads, so its answer has 2 MB of data at most.
+/// The most members that one request reads. So an answer has 2 MB of their data at most.
 const BURST: usize = 500;
 
 /// The most data of a member: every process of a group reads the data of all members, after an outage all at once.

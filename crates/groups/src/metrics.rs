@@ -6,7 +6,7 @@
 //! | name | type | labels | meaning |
 //! |---|---|---|---|
 //! | [`OWNED`] | gauge | `group` | shards that this member serves |
-//! | [`UNASSIGNED`] | gauge | `group` | shards without an owner for which this member is the next candidate. The sum over all members is the number for the group |
+//! | [`UNASSIGNED`] | gauge | `group` | shards without an owner for which this member is the next to take them. The sum over all members is the number for the group |
 //! | [`MOVES`] | counter | `group` | shards that this member has begun to hand over, because the plan gives them to another |
 //! | [`CUTS`] | counter | `group` | drains that exceeded their [limit](crate::shards::ShardsBuilder::drain_limit): the future of the function was dropped |
 //! | [`RETURNED`] | counter | `group` | functions that panicked, or returned before this member asked them to end. If the counter keeps growing, shards are not served |
@@ -23,7 +23,7 @@ use ::metrics::{counter, describe_counter, describe_gauge, gauge};
 
 /// Shards that this member serves.
 pub const OWNED: &str = "zookeeper_shards_owned";
-/// Shards without an owner for which this member is the next candidate.
+/// Shards without an owner for which this member is the next to take them.
 pub const UNASSIGNED: &str = "zookeeper_shards_unassigned";
 /// Shards that this member has begun to hand over to another.
 pub const MOVES: &str = "zookeeper_shards_moves_total";

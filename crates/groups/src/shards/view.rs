@@ -38,7 +38,7 @@ impl View {
         self.followed.as_ref()
     }
 
-    /// Notes the plan of the newest set of members.
+    /// Notes the plan of the newest set of members and rules.
     pub(crate) fn see(&mut self, plan: Plan, now: Instant) {
         if self.followed.as_deref() == Some(&plan) {
             // The set has changed back to that of the followed plan.
@@ -50,7 +50,7 @@ impl View {
         self.newest = Some(Newest { plan: Arc::new(plan), due, latest });
     }
 
-    /// When [`settle`](Self::settle) has something to do.
+    /// When to follow the newest plan; `None` if there is no other than the followed one.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.newest.as_ref().map(|newest| newest.due)
     }

@@ -2,9 +2,9 @@
 //! shards, serves these shards, and gives back shards that the plan gives to others.
 //!
 //! 1. The owner of a shard is the holder of its lock. A mistake here only delays the service of shards.
-//! 2. A member queues by the plan that it follows, and leaves the queue when it follows another. A granted lock is served if the
-//!    member's node exists in the present session. A member that was stopped may serve by its old plan until it has read the set,
-//!    and then hands over. A needless move is better than a shard without an owner.
+//! 2. A member queues by the plan that it follows, and leaves the queue when its next plan gives the shard to another. A granted
+//!    lock is served if the member's node exists in the present session. After a pause of its process, a member may serve by an
+//!    old plan until it has read the set, and then hands over. A needless move is better than a shard without an owner.
 //! 3. A shard that the plan gives to another member is served until that member queues. The owner reads how many nodes the locks
 //!    of such shards have, in one request for all, soon after a change of the plan and then less often: one to three reads per
 //!    change. If the new owner asked by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority
@@ -315,7 +315,7 @@ impl Worker {
             let membership = self.membership.clone();
             self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
         }
-        // A slow owner must not keep this member from shards without an owner.
+        // A shard counts as moving for the patience only. So a slow owner does not keep this member from other shards.
         let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
@@ -470,7 +470,7 @@ impl Worker {
         for (shard, lock) in locks {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
-                // No owner hands over this shard, so no slow owner delays it.
+                // This shard has no owner, so it is not counted with those that owners hand over.
                 State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
                     free += 1;
                     self.queue(shard, false);

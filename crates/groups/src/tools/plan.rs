@@ -3,8 +3,7 @@
 //!
 //! 1. Each pair of a member and a shard has a [score](crate::tools::score). The pairs are taken in the order of their scores,
 //!    highest first. A shard goes to the member of its first pair that has room: rendezvous hashing with a limit.
-//! 2. The limit is 1.1 times the mean, rounded up. All members together have room for all shards, so each
-//!    shard has an owner.
+//! 2. The limit is 1.1 times the mean, rounded up. All members together have room for all shards, so each shard has an owner.
 //! 3. If a member comes or goes, its own shards move, and few others.
 //! 4. Drained members are left out first, unless all are drained. Then pins are dealt, if necessary beyond the limit of a member.
 //!    A pin to a missing or drained member is ignored.
