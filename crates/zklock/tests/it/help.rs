@@ -2,7 +2,7 @@
 
 use crate::support::{code, stdout, zklock};
 
-const SUBCOMMANDS: [&str; 15] = [
+const SUBCOMMANDS: [&str; 14] = [
     "run",
     "hold",
     "list",
