@@ -3,7 +3,7 @@
 //! 1. Whether the node at the path is ours depends on its owner session, never on the answer to a create, which may be lost.
 //! 2. One task looks, creates, writes and deletes, one after the other. A create sent before a removal may still be applied after
 //!    the removal: see `in_doubt`.
-//! 3. A session keeps at most one node at a path: two could not tell whose node is there.
+//! 3. A session keeps at most one node at a path. Of two kept nodes neither could tell whether the node there is its own.
 //! 4. A turn of the task is a look, then a create or a write if needed. Turns begin at least 200 ms apart, so other clients that
 //!    change or delete the node cost a bounded number of requests.
 
@@ -24,7 +24,7 @@ use zookeeper_recipes::zookeeper_client::{
 };
 use zookeeper_recipes::{Error, Result, Session, SessionState};
 
-use crate::request::{invalid, is_over, refused, validate_path};
+use crate::request::{invalid, is_over, refused, validate_data, validate_path};
 
 /// The pause before a refused request is retried.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ struct Place {
     session: Session,
     path: String,
     data: Arc<[u8]>,
-    /// Refers to the handle of the [`KeptNode`]. Once this is dead, the removal of the node has begun, and the place is free soon.
+    /// Dead once the [`KeptNode`] is dropped or removed. The node is then being deleted, and the place is free soon.
     handle: Weak<()>,
 }
 
@@ -110,10 +110,8 @@ enum Standing {
         /// The number of the data that the servers refuse to write, and their error.
         refused: Option<(u64, Error)>,
     },
-    /// The servers refuse a request.
+    /// The servers refuse a request, or the session is over.
     Failed(Error),
-    /// The session is over.
-    Ended(Error),
 }
 
 /// The newest data to write.
@@ -193,7 +191,7 @@ impl KeptNode {
     /// As [`keep`](Self::keep). If `is_announced`, a change of the data fires the watches on the parent's children.
     fn begin(session: &Session, path: &str, data: &[u8], is_announced: bool) -> Result<Self> {
         validate_path(path)?;
-        validate(data)?;
+        validate_data(data, MOST_BYTES)?;
         let runtime = Handle::try_current().map_err(|_| {
             invalid("runtime", "there is none; call this on the tokio runtime that is to keep the node")
         })?;
@@ -297,7 +295,7 @@ impl KeptNode {
     /// # }
     /// ```
     pub async fn set_data(&self, data: &[u8]) -> Result<()> {
-        validate(data)?;
+        validate_data(data, MOST_BYTES)?;
         let mut number = 0;
         self.node.data.send_modify(|last| {
             number = last.number + 1;
@@ -312,7 +310,7 @@ impl KeptNode {
         let mut standing = self.standing.clone();
         loop {
             match &*standing.borrow_and_update() {
-                Standing::Failed(error) | Standing::Ended(error) => return Err(error.clone()),
+                Standing::Failed(error) => return Err(error.clone()),
                 Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
                     return Err(error.clone());
                 }
@@ -363,14 +361,6 @@ impl fmt::Debug for KeptNode {
     }
 }
 
-fn validate(data: &[u8]) -> Result<()> {
-    if data.len() <= MOST_BYTES {
-        return Ok(());
-    }
-    let reason = format!("it has {} bytes; {MOST_BYTES} are the most", data.len());
-    Err(invalid("data", reason))
-}
-
 /// Keeps the node until `stopped` resolves, and then removes it. Returns the error if the session ends first.
 async fn run(
     node: Arc<Node>,
@@ -382,7 +372,7 @@ async fn run(
         biased;
         _ = stopped => {}
         error = keep(&node, looks, &standing) => {
-            standing.send_replace(Standing::Ended(error.clone()));
+            standing.send_replace(Standing::Failed(error.clone()));
             return Err(error);
         }
     }

@@ -12,6 +12,9 @@
 
 mod kept_node;
 pub mod members;
+#[cfg(not(feature = "metrics"))]
+#[allow(unreachable_pub, reason = "the names are public with the feature")]
+mod metrics;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod request;

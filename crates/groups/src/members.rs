@@ -5,9 +5,8 @@
 //! 2. One task reads the group for all subscribers of a `Members` and its clones. It has one watch, on the children of the path.
 //!    An event only triggers a look: the task lists the children, and each subscriber compares the set with the one it returned
 //!    last. Looks begin at least 200 ms apart, so flapping members cost a bounded number of requests.
-//! 3. A listing has the names, and its stat the number of creates under the path so far. If this number has grown by exactly the
-//!    number of new names, only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are
-//!    read.
+//! 3. The stat of a listing has the number of creates under the path so far. If it has grown by exactly the number of new names,
+//!    only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes the data also creates and deletes a child
 //!    (`kept_node`). The create fires the watch and is counted, and no listing shows the child.
 //! 5. No wait relies on an event alone: everything is read again every 20 to 30 s.
@@ -16,37 +15,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use zookeeper_recipes::session::Looks;
-use zookeeper_recipes::zookeeper_client::{
-    Client, Error as ZkError, MultiReadResult, OneshotWatcher, SessionId, Stat,
-};
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher, SessionId, Stat};
 use zookeeper_recipes::{Error, Result, Session, path};
 
 use crate::kept_node::{KeptNode, PAUSE};
-use crate::request::{invalid, is_over, read_all, refused, validate_path};
+use crate::request::{LONGEST, is_over, read_all, refused, validate_data, validate_path};
 
-/// The most members, and the most bytes, of one read request.
+/// The most members that one request reads. So an answer has 2 MB of their data at most.
 const BURST: usize = 500;
-const BURST_BYTES: usize = 512 * 1024;
 
 /// The most data of a member: every process of a group reads the data of all members, after an outage all at once.
 const MAX_DATA_BYTES: usize = 4 * 1024;
 
 /// A look reads all data again if the last full read is this old. [`Looks`] look after this time even without an event.
 const SLOW: Duration = Duration::from_secs(20);
-
-/// The longest grace: no process lives longer.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A group of processes: its members, with the data of each, across lost connections and sessions.
 ///
@@ -89,7 +78,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 /// ```
 #[doc(alias = "GroupMember")]
 #[doc(alias = "PathChildrenCache")]
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Members {
     group: Group,
     /// The task that reads the group, while there are subscribers.
@@ -97,7 +86,7 @@ pub struct Members {
 }
 
 /// A group, and the settings of its handle.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Group {
     session: Session,
     path: Arc<str>,
@@ -209,7 +198,6 @@ impl Members {
     /// of clones made from it.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
-        // A longer grace could overflow the clock.
         self.group.grace = grace.min(LONGEST);
         // The task of the old handle has the old grace, so the new handle starts a task of its own.
         self.looking = Arc::default();
@@ -301,7 +289,7 @@ impl Members {
 
     /// The path of a member's node. Fails if the data is too long.
     fn node_of(&self, name: &str, data: &[u8]) -> Result<String> {
-        validate(data)?;
+        validate_data(data, MAX_DATA_BYTES)?;
         Ok(format!("{}/{}", self.group.path, path::segment(name)))
     }
 
@@ -355,17 +343,7 @@ impl Members {
         *looking = Arc::downgrade(&shared);
         let mut seen = shared.seen.clone();
         seen.mark_changed();
-        let view = Subscribed { looking: shared, seen, last: None };
-        MemberChanges { view, next: Mutex::default(), has_ended: false }
-    }
-}
-
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Members")
-            .field("path", &self.path())
-            .field("grace", &self.group.grace)
-            .finish_non_exhaustive()
+        MemberChanges { looking: shared, seen, last: None }
     }
 }
 
@@ -440,7 +418,7 @@ impl Membership {
     /// # }
     /// ```
     pub async fn set(&self, data: &[u8]) -> Result<()> {
-        validate(data)?;
+        validate_data(data, MAX_DATA_BYTES)?;
         self.node.set_data(data).await
     }
 
@@ -465,20 +443,7 @@ impl Membership {
 ///
 /// Nothing is queued: after several changes between two calls, the next call returns the latest set. A set equal to the one
 /// returned last is not returned again.
-///
-/// The subscription is also a [`Stream`] of what [`changed`](Self::changed) returns, and ends with the session.
 pub struct MemberChanges {
-    view: Subscribed,
-    /// The stream's pending call of [`changed`](Self::changed), which also returns the subscription.
-    next: Mutex<Option<BoxFuture<'static, Next>>>,
-    has_ended: bool,
-}
-
-type Next = (Subscribed, Result<Vec<Member>>);
-
-/// A subscription.
-#[derive(Clone)]
-struct Subscribed {
     looking: Arc<Looking>,
     seen: watch::Receiver<Seen>,
     /// The set returned last.
@@ -492,7 +457,7 @@ impl MemberChanges {
     /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in
     /// [generations](Member::generation).
     ///
-    /// In an outage the call waits.
+    /// In an outage the call waits. While the [session](Session::state) is disconnected, the set returned last may be out of date.
     ///
     /// # Cancel safety
     ///
@@ -503,7 +468,12 @@ impl MemberChanges {
     /// [`Error::NoAuth`] if the ACLs deny READ, and [`Error::SessionFull`] if the session has too many watches. The next call
     /// waits for the next attempt, a second later. [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     pub async fn changed(&mut self) -> Result<Vec<Member>> {
-        self.view().changed().await
+        loop {
+            let members = self.next().await?;
+            if self.is_news(&members) {
+                return Ok(self.returned(members));
+            }
+        }
     }
 
     /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one.
@@ -525,111 +495,37 @@ impl MemberChanges {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn wait_for(&mut self, wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
-        self.view().wait_for(wanted).await
-    }
-
-    /// Whether the set returned last may be out of date: none was returned yet, a newer one was read, the last look failed, the
-    /// session is disconnected, or the set was not read in the present ZooKeeper session.
-    ///
-    /// While this is false, a change is noticed as soon as the servers send an event. A silent connection counts as connected
-    /// until the client gives it up, after a fifth of the session timeout.
-    #[must_use]
-    pub fn is_stale(&self) -> bool {
-        self.view.is_stale()
-    }
-}
-
-impl MemberChanges {
-    /// The subscription. Drops the stream's pending call, which works on a copy.
-    fn view(&mut self) -> &mut Subscribed {
-        *self.next.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-        &mut self.view
-    }
-}
-
-impl Stream for MemberChanges {
-    type Item = Result<Vec<Member>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { view, next, has_ended } = &mut *self;
-        if *has_ended {
-            return Poll::Ready(None);
-        }
-        let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let wait = || {
-            let mut view = view.clone();
-            async move {
-                let seen = view.changed().await;
-                (view, seen)
-            }
-            .boxed()
-        };
-        let (subscribed, seen) = ready!(next.get_or_insert_with(wait).poll_unpin(cx));
-        *next = None;
-        *view = subscribed;
-        *has_ended = seen.as_ref().is_err_and(is_over);
-        Poll::Ready(Some(seen))
-    }
-}
-
-impl fmt::Debug for MemberChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemberChanges")
-            .field("path", &self.view.looking.group.path)
-            .field("last", &self.view.last)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Subscribed {
-    async fn changed(&mut self) -> Result<Vec<Member>> {
-        loop {
-            self.next().await?;
-            if let Some(news) = self.news(|members, last| last.is_none_or(|last| self.is_other(members, last)))? {
-                return Ok(self.returned(news));
-            }
-        }
-    }
-
-    async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
         // A failed look is reported once.
         if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
             self.seen.mark_changed();
         }
         loop {
-            self.next().await?;
-            if let Some(news) = self.news(|members, _| wanted(members))? {
-                return Ok(self.returned(news));
+            let members = self.next().await?;
+            if wanted(&members) {
+                return Ok(self.returned(members));
             }
         }
     }
 
     /// Waits until the task has sent a result since the last call.
-    async fn next(&mut self) -> Result<()> {
-        let ended = self.seen.changed().await;
-        // This fails if the task is gone with its runtime.
-        ended.map_err(|_| Error::Closed)
+    async fn next(&mut self) -> Result<Arc<[Member]>> {
+        loop {
+            // This fails if the task is gone with its runtime.
+            self.seen.changed().await.map_err(|_| Error::Closed)?;
+            match &*self.seen.borrow() {
+                Seen::Failed(error) => return Err(error.clone()),
+                Seen::Members(members) => return Ok(members.clone()),
+                Seen::Nothing => {}
+            }
+        }
     }
 
-    /// The set that the task read last, if it is wanted.
-    fn news(
-        &self,
-        mut is_wanted: impl FnMut(&[Member], Option<&[Member]>) -> bool,
-    ) -> Result<Option<Arc<[Member]>>> {
-        let members = match &*self.seen.borrow() {
-            Seen::Failed(error) => return Err(error.clone()),
-            Seen::Members { members, .. } => Arc::clone(members),
-            Seen::Nothing => return Ok(None),
-        };
-        // `is_wanted` may be the user's function. It runs without the lock of `seen`, which would block the task.
-        Ok(is_wanted(&members, self.last.as_deref()).then_some(members))
-    }
-
-    /// Whether these sets differ for a subscriber.
-    fn is_other(&self, members: &[Member], last: &[Member]) -> bool {
+    /// Whether this set differs from the one returned last.
+    fn is_news(&self, members: &[Member]) -> bool {
+        let Some(last) = &self.last else { return true };
         if self.looking.group.grace.is_zero() {
-            return members != last;
+            return members != &**last;
         }
         let what = |member: &Member| (member.name.clone(), member.data.clone());
         !members.iter().map(what).eq(last.iter().map(what))
@@ -640,18 +536,14 @@ impl Subscribed {
         self.last = Some(members);
         returned
     }
+}
 
-    fn is_stale(&self) -> bool {
-        let session = &self.looking.group.session;
-        // Before `seen` is locked: these calls may run the user's code.
-        let (id, is_connected) = (session.id(), session.state().is_connected());
-        match &*self.seen.borrow() {
-            Seen::Members { session: seen_in, members } => {
-                let is_news = self.last.as_deref().is_none_or(|last| self.is_other(members, last));
-                is_news || *seen_in != id || !is_connected
-            }
-            Seen::Nothing | Seen::Failed(_) => true,
-        }
+impl fmt::Debug for MemberChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberChanges")
+            .field("path", &self.looking.group.path)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
     }
 }
 
@@ -659,7 +551,7 @@ impl Subscribed {
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Nothing,
-    Members { session: SessionId, members: Arc<[Member]> },
+    Members(Arc<[Member]>),
     Failed(Error),
 }
 
@@ -676,14 +568,6 @@ impl Drop for Looking {
     }
 }
 
-fn validate(data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA_BYTES {
-        return Ok(());
-    }
-    let reason = format!("it has {} bytes; {MAX_DATA_BYTES} are the most; publish where to find more", data.len());
-    Err(invalid("data", reason))
-}
-
 /// Reads the group until the session is over.
 async fn look(group: Group, seen: watch::Sender<Seen>) {
     let mut view = View::default();
@@ -692,7 +576,7 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
         looks.due().await;
         match view.look(&group, Some(&mut looks)).await {
             Ok(()) => {
-                let now = Seen::Members { session: looks.session_id(), members: view.members().into() };
+                let now = Seen::Members(view.members().into());
                 seen.send_if_modified(|last| {
                     let is_modified = *last != now;
                     *last = now;
@@ -819,23 +703,12 @@ impl Group {
     /// Reads these children. A child that is not a member has no value. A deleted child is left out.
     async fn read(&self, names: &[String]) -> Result<BTreeMap<String, Option<Member>>> {
         let mut found = BTreeMap::new();
-        let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
-        for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
-            let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
-            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
-            let answers = read.await?.map_err(|error| refused("read", &self.path, error))?;
-            for (name, answer) in burst.iter().zip(answers) {
-                match answer {
-                    MultiReadResult::Data { data, stat } => {
-                        let is_member = stat.ephemeral_owner != 0;
-                        found.insert(name.clone(), is_member.then(|| Member::new(name, data, &stat)));
-                    }
-                    MultiReadResult::Error { err: ZkError::NoNode } => {}
-                    MultiReadResult::Error { err } => {
-                        return Err(refused("read", &format!("{}/{name}", self.path), err));
-                    }
-                    _ => {}
-                }
+        let paths: Vec<_> = names.iter().map(|name| format!("{}/{name}", self.path)).collect();
+        let answers = read_all(&self.session, Some(Duration::MAX), BURST, &paths).await?;
+        for (name, answer) in names.iter().zip(answers) {
+            if let Some((data, stat)) = answer? {
+                let is_member = stat.ephemeral_owner != 0;
+                found.insert(name.clone(), is_member.then(|| Member::new(name, data, &stat)));
             }
         }
         Ok(found)

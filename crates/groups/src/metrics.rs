@@ -6,7 +6,7 @@
 //! | name | type | labels | meaning |
 //! |---|---|---|---|
 //! | [`OWNED`] | gauge | `group` | shards that this member serves |
-//! | [`UNASSIGNED`] | gauge | `group` | shards without an owner for which this member is the next candidate. The sum over all members is the number for the group |
+//! | [`UNASSIGNED`] | gauge | `group` | shards without an owner for which this member is the next to take them. The sum over all members is the number for the group |
 //! | [`MOVES`] | counter | `group` | shards that this member has begun to hand over, because the plan gives them to another |
 //! | [`CUTS`] | counter | `group` | drains that exceeded their [limit](crate::shards::ShardsBuilder::drain_limit): the future of the function was dropped |
 //! | [`RETURNED`] | counter | `group` | functions that panicked, or returned before this member asked them to end. If the counter keeps growing, shards are not served |
@@ -18,11 +18,12 @@
 //! [patience](crate::shards::ShardsBuilder::patience). A crashed owner's shard counts once its session has ended. In a plan with
 //! one member, the gauge is the number of shards that this member does not serve.
 
+#[cfg(feature = "metrics")]
 use ::metrics::{counter, describe_counter, describe_gauge, gauge};
 
 /// Shards that this member serves.
 pub const OWNED: &str = "zookeeper_shards_owned";
-/// Shards without an owner for which this member is the next candidate.
+/// Shards without an owner for which this member is the next to take them.
 pub const UNASSIGNED: &str = "zookeeper_shards_unassigned";
 /// Shards that this member has begun to hand over to another.
 pub const MOVES: &str = "zookeeper_shards_moves_total";
@@ -34,6 +35,7 @@ pub const RETURNED: &str = "zookeeper_shards_returned_total";
 pub const PLAN_NODE_REFUSED: &str = "zookeeper_shards_plan_node_refused";
 
 /// Describes each metric to the recorder. Call this once, after installing the recorder.
+#[cfg(feature = "metrics")]
 pub fn describe() {
     describe_gauge!(OWNED, "shards that this member serves");
     describe_gauge!(UNASSIGNED, "shards without an owner, of those for which this member is the next");
@@ -43,10 +45,18 @@ pub fn describe() {
     describe_gauge!(PLAN_NODE_REFUSED, "whether the plan node cannot be used");
 }
 
+#[cfg(feature = "metrics")]
 pub(crate) fn shift(name: &'static str, group: &str, by: i64) {
     gauge!(name, "group" => group.to_owned()).increment(by as f64);
 }
 
+#[cfg(feature = "metrics")]
 pub(crate) fn count(name: &'static str, group: &str, by: u64) {
     counter!(name, "group" => group.to_owned()).increment(by);
 }
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn shift(_: &'static str, _: &str, _: i64) {}
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn count(_: &'static str, _: &str, _: u64) {}

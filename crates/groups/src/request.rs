@@ -1,16 +1,43 @@
 //! Helpers for requests, shared by the recipes of this crate.
 
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
-use zookeeper_recipes::{Error, Result, path};
+use std::time::Duration;
 
-/// Reads the data and the stats of several nodes in one request.
+use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult, Stat};
+use zookeeper_recipes::{Error, Result, Session, path};
+
+/// The longest time of a setting: no process lives longer, and a longer time could overflow the clock.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// The most bytes of the paths in one request.
+const MOST_BYTES: usize = 512 * 1024;
+
+/// The data and the stat of a node. `None` if it does not exist.
+pub(crate) type Found = Option<(Vec<u8>, Stat)>;
+
+/// Reads these nodes, at most `most` in one request. Each request may take as long as `limit`, or else one session timeout.
+/// Returns an answer for each node.
 pub(crate) async fn read_all(
-    client: Client,
-    paths: impl IntoIterator<Item = impl AsRef<str>>,
-) -> Result<Vec<MultiReadResult>, ZkError> {
-    let mut reader = client.new_multi_reader();
-    paths.into_iter().try_for_each(|path| reader.add_get_data(path.as_ref()))?;
-    reader.commit().await
+    session: &Session,
+    limit: Option<Duration>,
+    most: usize,
+    paths: &[String],
+) -> Result<Vec<Result<Found>>> {
+    let longest = paths.iter().map(|path| path.len() + 16).max().unwrap_or(1);
+    let mut found = Vec::with_capacity(paths.len());
+    for burst in paths.chunks((MOST_BYTES / longest).clamp(1, most)) {
+        let read = session.request(limit, |client| async move {
+            let mut reader = client.new_multi_reader();
+            burst.iter().try_for_each(|path| reader.add_get_data(path))?;
+            reader.commit().await
+        });
+        let answers = read.await?.map_err(|error| refused("read", &burst[0], error))?;
+        found.extend(burst.iter().zip(answers).map(|(path, answer)| match answer {
+            MultiReadResult::Data { data, stat } => Ok(Some((data, stat))),
+            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(refused("read", path, err)),
+            _ => Ok(None),
+        }));
+    }
+    Ok(found)
 }
 
 /// The error for an invalid argument.
@@ -37,4 +64,12 @@ pub(crate) fn validate_path(path: &str) -> Result<()> {
         return Err(invalid("path", format!("{path:?} belongs to the servers; give another one")));
     }
     path::validate(path)
+}
+
+/// Fails if the data of a node is too long.
+pub(crate) fn validate_data(data: &[u8], most: usize) -> Result<()> {
+    if data.len() <= most {
+        return Ok(());
+    }
+    Err(invalid("data", format!("it has {} bytes; {most} are the most", data.len())))
 }

@@ -36,7 +36,7 @@
 //! # The plan node
 //!
 //! Operators direct the group with the node `<path>/plan`, by hand or with `zklock shards`. Its [`Rules`](crate::tools::Rules)
-//! drain members, give them weights, and pin shards. Without the node, the plan follows from the names alone.
+//! drain members and pin shards. Without the node, the plan follows from the names alone.
 //!
 //! * Each member watches the node, and follows a change after the [settling time](ShardsBuilder::settling_time). Shards then move
 //!   by hand-overs as usual.
@@ -151,7 +151,7 @@ use crate::tools::Plan;
 /// ```
 #[derive(Clone)]
 pub struct Shards {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Shards {
@@ -161,10 +161,6 @@ impl Shards {
     /// another count use another path: members with different counts never own a shard twice, but have different plans.
     pub fn builder(path: &str, count: u32) -> ShardsBuilder {
         ShardsBuilder::new(path, count)
-    }
-
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
     }
 
     /// Joins the group, and serves the shards of this member until it is [stopped](Self::stop) or has [left](Self::leave).

@@ -14,19 +14,17 @@
 
 mod keep;
 
-use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 use zookeeper_recipes::{Contender, Error, Hold, Mutex, MutexGuard, Options, Result, Session, path};
 
-use crate::request::{invalid, read_all, refused};
+use crate::request::{Found, invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
@@ -84,7 +82,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Slots {
     session: Session,
     path: String,
@@ -174,7 +172,7 @@ impl Slots {
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
-    /// several claims meet, this one may get another free number.
+    /// several claims meet, this one may get another free number. For a limit, use `tokio::time::timeout`.
     ///
     /// If a number is free and no claim queues, a claim costs one read of all numbers and an uncontended [`Mutex`]. The first
     /// claim in the queue watches the numbers below 100, and looks every second if there are more.
@@ -185,7 +183,18 @@ impl Slots {
     ///
     /// See [`Slots`].
     pub async fn claim(&self) -> Result<Slot> {
-        self.claim_or_wait(&AtomicBool::default()).await
+        loop {
+            let look = self.look().await?;
+            if !look.is_queued
+                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
+            {
+                return Ok(slot);
+            }
+            let turn = self.queue.lock().await?;
+            if let Some(slot) = self.claim_as_first(turn).await? {
+                return Ok(slot);
+            }
+        }
     }
 
     /// Holds a number in the background, for as long as the returned value lives. After a loss, and in each new session, the
@@ -216,39 +225,12 @@ impl Slots {
     /// # }
     /// ```
     pub async fn try_claim(&self) -> Result<Option<Slot>> {
-        self.session.within(None, self.claim_if_free()).await
-    }
-
-    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were
-    /// ahead.
-    ///
-    /// With a limit of zero, this is [`try_claim`](Self::try_claim) without waiting for a connection.
-    ///
-    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
-    /// [`Mutex::try_lock_for`](zookeeper_recipes::Mutex::try_lock_for).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(slots: zookeeper_groups::Slots) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let slot = slots.try_claim_for(Duration::from_secs(1)).await?;
-    /// println!("{:?}", slot.map(|slot| slot.number()));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn try_claim_for(&self, limit: Duration) -> Result<Option<Slot>> {
-        if limit.is_zero() {
-            let is_connected = self.session.state().is_connected();
-            let limit = if is_connected { None } else { Some(limit) };
-            return self.session.within(limit, self.claim_if_free()).await;
-        }
-        let has_waited = AtomicBool::default();
-        match self.session.within(Some(limit), self.claim_or_wait(&has_waited)).await {
-            Err(Error::Unavailable { .. }) if has_waited.into_inner() => Ok(None),
-            claimed => claimed.map(Some),
-        }
+        let claim = async {
+            let look = self.look().await?;
+            let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+            self.take_one(first).await
+        };
+        self.session.within(None, claim).await
     }
 
     /// Lists the taken numbers in order, each with its holder. The connected server answers from its own state, which may be
@@ -283,12 +265,6 @@ impl Slots {
         Ok(try_join_all(listed).await?.into_iter().flatten().collect())
     }
 
-    async fn claim_if_free(&self) -> Result<Option<Slot>> {
-        let look = self.look().await?;
-        let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
-        self.take_one(first).await
-    }
-
     /// Locks this number, or any other free number.
     async fn take_one(&self, mut number: Option<u32>) -> Result<Option<Slot>> {
         let mut is_first = true;
@@ -304,22 +280,6 @@ impl Slots {
             number = by_place.copied().or_else(|| any(&free));
         }
         Ok(None)
-    }
-
-    async fn claim_or_wait(&self, has_waited: &AtomicBool) -> Result<Slot> {
-        loop {
-            let look = self.look().await?;
-            if !look.is_queued
-                && let Some(slot) = self.take_one(self.choose(&look.free)).await?
-            {
-                return Ok(slot);
-            }
-            has_waited.store(true, Ordering::Relaxed);
-            let turn = self.queue.lock().await?;
-            if let Some(slot) = self.claim_as_first(turn).await? {
-                return Ok(slot);
-            }
-        }
     }
 
     /// Waits for a number as the holder of the queue mutex. `None` if that mutex is lost or revoked.
@@ -391,15 +351,10 @@ impl Slots {
     /// Reads which numbers are free, and whether claims queue, in one request.
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
-        let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
-        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
-        let answers = read.map_err(|error| refused("read", &self.path, error))?;
-        let occupied = |(path, answer): (&String, _)| match answer {
-            MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
-            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(refused("read", path, err)),
-            _ => Ok(false),
-        };
-        let mut occupied = paths.iter().zip(answers).map(occupied).collect::<Result<Vec<_>>>()?;
+        let paths: Vec<_> = numbers.chain([self.queue.path().to_owned()]).collect();
+        let answers = read_all(&self.session, Some(Duration::MAX), paths.len(), &paths).await?;
+        let occupied = |answer: Result<Found>| Ok(answer?.is_some_and(|(_, stat)| stat.num_children > 0));
+        let mut occupied = answers.into_iter().map(occupied).collect::<Result<Vec<_>>>()?;
         let is_queued = occupied.pop().unwrap_or_default();
         let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
         Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
@@ -421,12 +376,6 @@ async fn watch_all(client: Client, paths: &[String]) -> Result<(usize, Vec<Onesh
 fn any(free: &[u32]) -> Option<u32> {
     let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
     (!free.is_empty()).then(|| free[random % free.len()])
-}
-
-impl fmt::Debug for Slots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots").field("path", &self.path).field("count", &self.count).finish_non_exhaustive()
-    }
 }
 
 impl Slot {

@@ -14,7 +14,7 @@ use clap_complete::Shell;
 
 use zookeeper_recipes::FencingToken;
 
-use crate::cli::values::{chroot, lock_path, parent, session, session_ms, shard, time, truth, weight};
+use crate::cli::values::{chroot, lock_path, parent, session, session_ms, shard, time, truth};
 use crate::doctor::ids::IDS;
 use crate::exit;
 use crate::queue::plain;
@@ -74,7 +74,7 @@ fn advised(mut error: clap::Error) -> clap::Error {
             "`zklock run PATH COMMAND...` takes a lock as flock(1) does"
         }
         ErrorKind::ArgumentConflict if subcommand.is_some() => {
-            "`zklock shards PATH` shows a group. A change (drain, undrain, weight, pin, unpin) comes first, and its options after it"
+            "`zklock shards PATH` shows a group. A change (drain, undrain, pin, unpin) comes first, and its options after it"
         }
         ErrorKind::UnknownArgument if matches!(argument.as_deref(), Some("-c" | "--command")) => {
             "zklock executes the command itself: run PATH COMMAND ARG..., or run PATH sh -c '...'"
@@ -444,8 +444,6 @@ pub(crate) enum ShardsChange {
     Drain(OfMember),
     /// Gives a drained member shards again.
     Undrain(OfMember),
-    /// Sets the share of a member.
-    Weight(Weight),
     /// Plans a shard for a member. While the member is not in the group, or is drained, the pin does not count.
     Pin(Pin),
     /// Removes the pin of a shard.
@@ -460,21 +458,6 @@ pub(crate) struct OfMember {
     pub(crate) path: String,
     /// The name of the member.
     pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) end: EndOfChange,
-}
-
-/// The share of a member.
-#[derive(Args, Debug)]
-pub(crate) struct Weight {
-    /// The path of the group.
-    #[arg(value_parser = lock_path)]
-    pub(crate) path: String,
-    /// The name of the member.
-    pub(crate) name: String,
-    /// From 0.01 to 100. 1 is the share of a member without a weight.
-    #[arg(value_parser = weight)]
-    pub(crate) weight: f64,
     #[command(flatten)]
     pub(crate) end: EndOfChange,
 }

@@ -21,11 +21,11 @@ use crate::size;
 /// The longest name in a table.
 const NAME: usize = 40;
 
-const OF_MEMBERS: [&str; 6] = ["MEMBER", "OWNS", "PLANNED", "WEIGHT", "SINCE", "STATE"];
+const OF_MEMBERS: [&str; 5] = ["MEMBER", "OWNS", "PLANNED", "SINCE", "STATE"];
 const OF_SHARDS: [&str; 6] = ["SHARD", "STATE", "OWNER", "FOR", "PLANNED", "WHY"];
 
 /// The columns that are left out on a narrow screen, the first one first.
-const LEFT_OUT: [&str; 3] = ["SINCE", "FOR", "WEIGHT"];
+const LEFT_OUT: [&str; 2] = ["SINCE", "FOR"];
 
 pub(crate) async fn shards(given: &Shards) -> Result<u8, Failure> {
     if let Some(change) = &given.change {
@@ -60,12 +60,11 @@ fn print<const N: usize>(out: &mut impl Write, columns: [&str; N], rows: Vec<[St
     out.write_all(aligned(&rows, &[], &LEFT_OUT, size::columns()).as_bytes())
 }
 
-fn of_member(member: &Member) -> [String; 6] {
+fn of_member(member: &Member) -> [String; 5] {
     [
         plain(&member.name, NAME),
         member.owns.to_string(),
         member.planned.to_string(),
-        member.weight.to_string(),
         member.since.map_or("-".to_owned(), utc),
         member.state().join(", "),
     ]
@@ -97,7 +96,6 @@ fn to_json(path: &str, group: &Group) -> Value {
             "name": member.name,
             "owns": member.owns,
             "planned": member.planned,
-            "weight": member.weight,
             "drained": member.is_drained,
             "leaving": member.is_leaving,
             "since": member.since.map(utc),

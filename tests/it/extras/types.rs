@@ -150,7 +150,6 @@ fn futures_of_groups_and_slots_can_be_sent(
     is_send_static(&membership.set(b""));
     is_send_static(&slots.claim());
     is_send_static(&slots.try_claim());
-    is_send_static(&slots.try_claim_for(Duration::ZERO));
     is_send_static(&slots.holders());
 }
 

@@ -1,4 +1,4 @@
-//! An operator who directs the shards: drains, weights and pins in the plan node, and rubbish for a moment.
+//! An operator who directs the shards: drains and pins in the plan node, and rubbish for a moment.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -80,13 +80,11 @@ impl Director {
     fn next(&mut self) -> Option<String> {
         let member = self.random.choice(&self.members).cloned().unwrap_or_default();
         let shard = self.random.u32(..SHARDS);
-        let weight = self.random.choice([0.01, 0.5, 1.0, 3.0, 100.0]).unwrap_or(1.0);
-        let changed = match self.random.u8(..10) {
+        let changed = match self.random.u8(..8) {
             0..=1 => self.rules.drain(&member),
             2..=3 => Ok(self.rules.undrain(&member)),
             4..=5 => self.rules.pin(shard, &member),
             6 => Ok(self.rules.unpin(shard)),
-            7..=8 => self.rules.set_weight(&member, weight),
             _ => {
                 self.rules = Rules::default();
                 return None;
@@ -143,7 +141,7 @@ mod tests {
         assert_eq!(director.members, ["c1", "c2"]);
         let usable =
             |text: &str| Rules::parse(text.as_bytes()).and_then(|rules| rules.check(SHARDS).map(|()| rules));
-        let mut kinds = [0; 5];
+        let mut kinds = [0; 4];
         for _ in 0..1000 {
             let Some(text) = director.next() else {
                 kinds[0] += 1;
@@ -153,7 +151,6 @@ mod tests {
             kinds[1] += usize::from(director.members.iter().any(|name| rules.is_drained(name)));
             kinds[2] += usize::from(director.members.iter().all(|name| rules.is_drained(name)));
             kinds[3] += usize::from(rules.pins().next().is_some());
-            kinds[4] += usize::from(director.members.iter().any(|name| rules.weight(name) != 1.0));
             let rubbish = director.rubbish();
             assert!(usable(&rubbish).is_err(), "{rubbish}");
         }

@@ -1,20 +1,19 @@
 //! Owns [`ShardsBuilder`]: the settings of a member, and their validation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_recipes::{Result, Session};
+use tokio::sync::watch::Sender;
+use zookeeper_recipes::{Options, Result, Session};
 
 use crate::members::Members;
-use crate::request::invalid;
+use crate::request::{LONGEST, invalid, validate_data};
 use crate::shards::Shards;
 use crate::shards::inner::{Inner, Settings};
 use crate::tools::MOST;
 
 /// The most bytes of a member's own data.
 const MOST_DATA: usize = 4_000;
-
-/// The longest time of a setting: no process lives longer.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The settings of a member, from [`Shards::builder`].
 #[derive(Clone, Debug)]
@@ -101,9 +100,6 @@ impl ShardsBuilder {
     ///
     /// The member after that takes the shard after twice this time, and so on. The planned owner gets the shard back as soon as
     /// it queues for the lock.
-    ///
-    /// If a member was granted a lock, but has not seen the set of members for this time, its last plan decides whether it serves
-    /// the shard.
     pub fn patience(mut self, time: Duration) -> Self {
         self.settings.patience = time.min(LONGEST);
         self
@@ -135,9 +131,7 @@ impl ShardsBuilder {
         if name.is_empty() {
             return Err(invalid("name", "give each member a stable name of its own, such as that of its host"));
         }
-        if data.len() > MOST_DATA {
-            return Err(invalid("data", format!("it has {} bytes; {MOST_DATA} are the most", data.len())));
-        }
+        validate_data(&data, MOST_DATA)?;
         if settings.moves_at_once == 0 {
             return Err(invalid("moves_at_once", "with 0 no shard would ever get an owner; give 1 or more"));
         }
@@ -147,6 +141,22 @@ impl ShardsBuilder {
                 "others would take shards that are about to get their owner; give a second or more",
             ));
         }
-        Ok(Shards::new(Inner::new(session, members, path, count, name, data, settings)?))
+        let inner = Inner {
+            session: session.clone(),
+            members,
+            path,
+            count,
+            options: Options::new().with_identifier(&name),
+            name,
+            data,
+            settings,
+            owned: Sender::default(),
+            plan: Sender::default(),
+            all_data: Sender::default(),
+            ending: Sender::default(),
+        };
+        // Validates the longest path, and the identifier.
+        inner.mutex(count - 1)?;
+        Ok(Shards { inner: Arc::new(inner) })
     }
 }

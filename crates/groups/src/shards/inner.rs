@@ -9,7 +9,6 @@ use zookeeper_recipes::{Mutex, Options, Result, Session};
 
 use crate::members::Members;
 use crate::shards::owned::Owned;
-use crate::shards::plan_node;
 use crate::tools::Plan;
 
 /// Times and limits.
@@ -32,7 +31,8 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) data: Vec<u8>,
     pub(crate) settings: Settings,
-    options: Options,
+    /// The options of the locks.
+    pub(crate) options: Options,
     pub(crate) owned: watch::Sender<Owned>,
     pub(crate) plan: watch::Sender<Option<Arc<Plan>>>,
     /// The data of the members of the last set, by their names.
@@ -41,48 +41,21 @@ pub(crate) struct Inner {
 }
 
 /// Whether a member is to end, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ending {
+    #[default]
     No,
     Leaving,
     Stopping,
 }
 
 impl Inner {
-    pub(crate) fn new(
-        session: &Session,
-        members: Members,
-        path: String,
-        count: u32,
-        name: String,
-        data: Vec<u8>,
-        settings: Settings,
-    ) -> Result<Self> {
-        let inner = Self {
-            session: session.clone(),
-            members,
-            path,
-            count,
-            options: Options::new().with_identifier(&name),
-            name,
-            data,
-            settings,
-            owned: watch::Sender::default(),
-            plan: watch::Sender::default(),
-            all_data: watch::Sender::default(),
-            ending: watch::Sender::new(Ending::No),
-        };
-        // Validates the longest path, and the identifier.
-        inner.mutex(count - 1)?;
-        Ok(inner)
-    }
-
     pub(crate) fn path_of(&self, shard: u32) -> String {
         format!("{}/{shard}", self.path)
     }
 
     pub(crate) fn plan_path(&self) -> String {
-        format!("{}/{}", self.path, plan_node::NAME)
+        format!("{}/plan", self.path)
     }
 
     pub(crate) fn mutex(&self, shard: u32) -> Result<Mutex> {

@@ -1,17 +1,12 @@
 //! Owns [`look`]: reads how many nodes the locks of some shards have, and how often they have changed, in one request per
-//! 500 shards. The first request also reads the plan node.
+//! 500 shards.
 
-use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult};
-use zookeeper_recipes::{Error, Result, Session};
+use zookeeper_recipes::{Result, Session};
 
-use crate::request::{read_all, refused};
-use crate::shards::plan_node::Zxid;
+use crate::request::read_all;
 
 /// The most shards in one request.
 const BURST: usize = 500;
-
-/// A shard, and the path of its lock.
-pub(crate) type Path = (u32, String);
 
 /// The lock of a shard, as a look found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,43 +17,19 @@ pub(crate) struct Sighting {
     pub(crate) changes: Option<i32>,
 }
 
-/// The result of a look.
-pub(crate) struct Looked {
-    pub(crate) locks: Vec<(u32, Sighting)>,
-    /// Shards whose locks cannot be read, each with the error.
-    pub(crate) refused: Vec<(u32, Error)>,
-    /// The last change of the plan node; `None` if the node cannot be read.
-    pub(crate) plan: Option<Zxid>,
-}
-
-/// Reads these locks, and the plan node. The connected server answers, which may be behind the others.
-pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Result<Looked> {
-    let mut found = Looked { locks: Vec::with_capacity(paths.len()), refused: Vec::new(), plan: None };
-    for (number, burst) in paths.chunks(BURST).enumerate() {
-        let also = (number == 0).then_some(plan.as_str());
-        let all = || burst.iter().map(|(_, path)| path.as_str()).chain(also);
-        let read = session.request(None, |client| read_all(client, all())).await?;
-        let mut answers = read.map_err(|error| refused("read", &burst[0].1, error))?.into_iter();
-        for ((shard, path), answer) in burst.iter().zip(&mut answers) {
-            let lock = match answer {
-                MultiReadResult::Data { stat, .. } => Sighting {
-                    nodes: usize::try_from(stat.num_children).unwrap_or_default(),
-                    changes: Some(stat.cversion),
-                },
-                MultiReadResult::Error { err: ZkError::NoNode } => Sighting { nodes: 0, changes: None },
-                MultiReadResult::Error { err } => {
-                    found.refused.push((*shard, refused("read", path, err)));
-                    continue;
-                }
-                _ => continue,
-            };
-            found.locks.push((*shard, lock));
-        }
-        match answers.next() {
-            Some(MultiReadResult::Data { stat, .. }) => found.plan = Some(Some(stat.mzxid)),
-            Some(MultiReadResult::Error { err: ZkError::NoNode }) => found.plan = Some(None),
-            _ => {}
+/// Reads the locks of these shards. The connected server answers, which may be behind the others. A lock that cannot be read is
+/// left out, so it hides no other.
+pub(crate) async fn look(session: Session, shards: Vec<u32>, paths: Vec<String>) -> Result<Vec<(u32, Sighting)>> {
+    let mut locks = Vec::with_capacity(shards.len());
+    for (shard, found) in shards.into_iter().zip(read_all(&session, None, BURST, &paths).await?) {
+        match found {
+            Ok(Some((_, stat))) => {
+                let nodes = usize::try_from(stat.num_children).unwrap_or_default();
+                locks.push((shard, Sighting { nodes, changes: Some(stat.cversion) }));
+            }
+            Ok(None) => locks.push((shard, Sighting { nodes: 0, changes: None })),
+            Err(error) => tracing::debug!(shard, %error, "cannot see whether a shard has an owner"),
         }
     }
-    Ok(found)
+    Ok(locks)
 }

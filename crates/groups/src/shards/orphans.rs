@@ -1,10 +1,10 @@
 //! Owns [`Orphans`]: which shards of other members this member looks at, and which it takes because they have no owner. No IO and
 //! no clock.
 //!
-//! A member takes a shard whose lock was seen without a node for the grace plus rank times patience. The rank is the number of
-//! candidates ahead of the member, so one candidate comes after the other. Rank 0 is the planned owner, which queues for the lock
-//! instead. A member of rank *r* looks at the shard in every *r*th turn. So the looks of all members together grow with the
-//! logarithm of their number.
+//! A member takes a shard whose lock was seen without a node for *grace* + *rank* · *patience*. The rank is the number of members
+//! that may take the shard before this one, so one comes after the other. Rank 0 is the planned owner, which queues for the lock
+//! instead. Looks come in turns, and a member of rank *r* looks at the shard in every *r*th turn. So the looks of all members
+//! together grow with the logarithm of their number.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LEAST: Duration = Duration::from_millis(50);
 pub(crate) struct Orphans {
     grace: Duration,
     patience: Duration,
-    /// For each shard, how many candidates are ahead of this member. Empty while this member is in no plan.
+    /// For each shard, how many members may take it before this one. Empty while this member is in no plan.
     ranks: Vec<u32>,
     /// Shards whose locks were seen without nodes: since when, and how often each lock had changed.
     empty: HashMap<u32, (Instant, Option<i32>)>,
@@ -78,7 +78,7 @@ impl Orphans {
         now - *since >= self.grace + self.patience * rank
     }
 
-    /// The number of shards seen without an owner for which this member is the next candidate.
+    /// The number of shards seen without an owner for which this member is the next.
     pub(crate) fn unassigned(&self) -> usize {
         self.empty.keys().filter(|shard| self.ranks.get(**shard as usize) == Some(&1)).count()
     }

@@ -1,7 +1,6 @@
 //! Owns [`OwnedChanges`]: a subscription to the shards that this member owns.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use tokio::sync::watch;
 use zookeeper_recipes::HoldMonitor;
@@ -18,22 +17,15 @@ pub(crate) fn held(owned: Owned) -> Vec<u32> {
 /// A subscription to the shards that this member owns, from [`Shards::changes`](crate::Shards::changes).
 ///
 /// Nothing is queued: after several changes between two calls, the next call returns the latest set.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct OwnedChanges {
     owned: watch::Receiver<Owned>,
     /// The set returned last.
     last: Option<Vec<u32>>,
 }
 
-impl fmt::Debug for OwnedChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedChanges").field("last", &self.last).finish_non_exhaustive()
-    }
-}
-
 impl OwnedChanges {
-    pub(crate) fn new(mut owned: watch::Receiver<Owned>) -> Self {
-        owned.mark_changed();
+    pub(crate) fn new(owned: watch::Receiver<Owned>) -> Self {
         Self { owned, last: None }
     }
 
@@ -44,15 +36,8 @@ impl OwnedChanges {
     ///
     /// Dropping the future loses nothing.
     pub async fn changed(&mut self) -> Option<Vec<u32>> {
-        loop {
-            self.owned.changed().await.ok()?;
-            let owned = self.owned.borrow_and_update().clone();
-            let shards = held(owned);
-            if self.last.as_ref() != Some(&shards) {
-                self.last = Some(shards.clone());
-                return Some(shards);
-            }
-        }
+        let last = self.last.clone();
+        self.wait_for(|shards| last.as_deref() != Some(shards)).await
     }
 
     /// Waits for a set for which `wanted` is true, and returns it: at once if it is the present one. `None` as

@@ -1,12 +1,11 @@
-//! Owns [`Shard`], the argument of the user's function, and the two tasks of a shard: one waits for its lock, the other serves
-//! it.
+//! Owns [`Shard`], the argument of the user's function, and [`serve`], the task that calls the function.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, Mutex, MutexGuard, Result};
+use tokio::time::sleep;
+use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, MutexGuard};
 
 /// A shard that this member owns: the argument of the function given to [`Shards::run`](crate::Shards::run).
 ///
@@ -79,21 +78,6 @@ pub(crate) enum Served {
     Lost(Loss),
     /// The function was asked to end and did not.
     Cut,
-}
-
-/// Waits for the lock of a shard.
-pub(crate) async fn queue(mutex: Mutex) -> Result<Option<MutexGuard>> {
-    mutex.lock().await.map(Some)
-}
-
-/// Acquires the lock of a shard if it has no holder and no waiter.
-pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
-    let waiting = mutex.enqueue().await?;
-    if waiting.position() > 0 {
-        return Ok(None);
-    }
-    // The lock was granted, so the first poll returns the guard, or that the lock is lost since.
-    timeout(Duration::ZERO, waiting).await.ok().transpose()
 }
 
 /// Serves a shard until the function returns, the lock is lost, or the limit after the request to end has passed. Then releases

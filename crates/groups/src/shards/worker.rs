@@ -2,45 +2,45 @@
 //! shards, serves these shards, and gives back shards that the plan gives to others.
 //!
 //! 1. The owner of a shard is the holder of its lock. A mistake here only delays the service of shards.
-//! 2. Once a lock is granted, the plan is checked, with a set of members that was read in the present session. If the set cannot
-//!    be read for the patience, the last plan decides: a needless move is better than a shard without an owner.
+//! 2. A member queues by the plan that it follows, and leaves the queue when its next plan gives the shard to another. A granted
+//!    lock is served if the member's node exists in the present session. After a pause of its process, a member may serve by an
+//!    old plan until it has read the set, and then hands over. A needless move is better than a shard without an owner.
 //! 3. A shard that the plan gives to another member is served until that member queues. The owner reads how many nodes the locks
 //!    of such shards have, in one request for all, soon after a change of the plan and then less often: one to three reads per
 //!    change. If the new owner asked by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority
 //!    of the servers. A member with an old plan would ask as well, and a holder that has no room for a watch on its own node
 //!    would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so the set was read after the create.
-//! 5. Each request runs in a task, and each plan is computed by a thread of its own. The loop only waits for events, so it always
-//!    follows a stop. Plans stay out of the pool of `spawn_blocking`, which the user's functions may fill. If no thread can be
-//!    started, the last plan stays, and the start is retried.
+//! 5. Each request runs in a task, and the loop only waits for events, so it always follows a stop. The loop computes each plan
+//!    itself, in some tens of milliseconds for a large group. A pool of threads may be full of the user's functions.
 //! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
 //!    rules: old rules only mean an old plan.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, MutexGuard, Result};
 
 use crate::members::{Member, MemberChanges, Membership};
+use crate::metrics::{CUTS, MOVES, RETURNED};
 use crate::request::is_over;
 use crate::shards::inner::{Ending, Inner};
-use crate::shards::look::{Looked, Sighting, look};
+use crate::shards::look::{Sighting, look};
 use crate::shards::meter::{Gauges, Meter};
 use crate::shards::orphans::Orphans;
 use crate::shards::owned::Owned;
-use crate::shards::plan_node::{Read, Reader, Zxid};
-use crate::shards::shard::{Served, Shard, claim, queue, serve};
-use crate::shards::view::{Grant, Verdict, View};
+use crate::shards::plan_node::Reader;
+use crate::shards::shard::{Served, Shard, serve};
+use crate::shards::view::View;
 use crate::tools::Announcement;
 use crate::tools::Plan;
 use crate::tools::Rules;
@@ -48,7 +48,7 @@ use crate::tools::Rules;
 /// How often the loop runs without an event.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How often the loop runs while it is undecided whether to keep a granted lock.
+/// How long the set of owned shards must differ from the logged one before it is logged.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The least time between two looks for waiters.
@@ -68,23 +68,14 @@ pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + S
 pub(crate) struct Worker {
     inner: Arc<Inner>,
     cleared: Cleared,
-    serve: Serve,
+    function: Serve,
     membership: Arc<Membership>,
     changes: MemberChanges,
     ending: watch::Receiver<Ending>,
     /// The members of the last set that are not leaving.
     names: Vec<String>,
-    rules: Arc<Rules>,
-    /// The names or the rules have changed: compute a plan.
-    is_news: bool,
-    /// A plan is being computed.
-    is_planning: bool,
-    /// The ranks of this member in the plan that was computed last.
-    ranks: Vec<u32>,
+    rules: Rules,
     is_plan_node_refused: bool,
-    /// The `mzxid` of the plan node that was read last, and the task that waits for a change.
-    zxid: Zxid,
-    reading: Option<AbortHandle>,
     view: View,
     orphans: Orphans,
     meter: Meter,
@@ -97,8 +88,6 @@ pub(crate) struct Worker {
     shards: HashMap<Id, u32>,
     is_looking: bool,
     is_announced: bool,
-    /// Shards whose locks were reported as unreadable.
-    unreadable: HashSet<u32>,
     /// The last look has failed, and this was reported.
     cannot_look: bool,
     /// When to look next at shards that are to be given back, or are held back, and the pause after that look.
@@ -126,12 +115,6 @@ enum State {
         since: Instant,
         is_claim: bool,
     },
-    /// The lock is held, and it is undecided whether to keep it.
-    Granted {
-        guard: MutexGuard,
-        since: Instant,
-        is_claim: bool,
-    },
     Serving {
         asked: watch::Sender<bool>,
         since: Instant,
@@ -145,16 +128,9 @@ enum State {
 enum Done {
     Queued(Result<Option<MutexGuard>>),
     Served(Served),
-    Looked(Result<Looked>),
+    Looked(Result<Vec<(u32, Sighting)>>),
     Announced(Result<()>),
-    Read(Reader, Result<Read>),
-    Planned(Option<Planned>),
-}
-
-/// A plan, and the ranks of this member in it.
-struct Planned {
-    plan: Plan,
-    ranks: Vec<u32>,
+    Read(Reader, Result<Rules>),
 }
 
 impl Worker {
@@ -188,20 +164,15 @@ impl Worker {
             }
         };
         // The first plan needs the rules, so this waits even in an outage.
-        let (reader, read) = Reader::new(&inner.session, inner.plan_path())?.next().await;
+        let (reader, rules) = Reader::new(&inner.session, inner.plan_path(), inner.count)?.next().await;
         let mut worker = Self {
-            serve,
+            function: serve,
             membership: Arc::new(membership),
             changes,
             ending: inner.ending.subscribe(),
             names: Vec::new(),
-            rules: Arc::default(),
-            is_news: false,
-            is_planning: false,
-            ranks: Vec::new(),
+            rules: Rules::default(),
             is_plan_node_refused: false,
-            zxid: None,
-            reading: None,
             view: View::new(settings.settling_time),
             orphans: Orphans::new(settings.grace, settings.patience),
             meter: Meter::new(&inner.path),
@@ -212,7 +183,6 @@ impl Worker {
             shards: HashMap::new(),
             is_looking: false,
             is_announced: false,
-            unreadable: HashSet::new(),
             cannot_look: false,
             look_at: Instant::now(),
             look_pause: FIRST_LOOK,
@@ -220,19 +190,19 @@ impl Worker {
             cleared: Cleared(inner.clone()),
             inner,
         };
-        worker.read(reader, read);
         worker.see(Ok(first));
+        worker.read(reader, rules);
         Ok(worker)
     }
 
     /// Runs until the member has stopped or left, or the session is over.
     pub(crate) async fn run(mut self) -> Result<()> {
         loop {
-            let is_waiting = self.follow();
+            self.follow();
             if self.is_done() {
                 break;
             }
-            let wake = self.wake(is_waiting);
+            let wake = self.wake();
             tokio::select! {
                 Some(done) = self.tasks.join_next_with_id() => self.note(done),
                 seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
@@ -295,97 +265,49 @@ impl Worker {
             }
         }
         self.inner.all_data.send_replace(all_data);
-        (self.names, self.is_news) = (names, true);
+        self.names = names;
+        self.plan();
     }
 
     /// Notes the rules of the plan node, and waits for its next change.
-    fn read(&mut self, reader: Reader, read: Result<Read>) {
-        let count = self.inner.count;
-        let (path, rules) =
-            (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
+    fn read(&mut self, reader: Reader, rules: Result<Rules>) {
+        let (path, name) = (self.inner.plan_path(), &self.inner.name);
         self.is_plan_node_refused &= rules.is_err();
         match rules {
-            Ok(rules) if *self.rules == rules => {}
+            Ok(rules) if self.rules == rules => {}
             Ok(rules) => {
-                tracing::info!(path, name = self.inner.name, "the plan node has other rules");
-                (self.rules, self.is_news) = (Arc::new(rules), true);
+                tracing::info!(path, name, "the plan node has other rules");
+                self.rules = rules;
+                self.plan();
             }
             Err(error) if is_over(&error) => return self.over = Some(error),
             Err(error) => {
                 self.is_plan_node_refused = true;
-                tracing::warn!(path, name = self.inner.name, %error, "cannot use the plan node; its last rules stay");
+                tracing::warn!(path, name, %error, "cannot use the plan node; its last rules stay");
             }
         }
-        if let Ok(read) = read {
-            self.zxid = read.zxid;
-        }
-        self.read_next(reader);
-    }
-
-    fn read_next(&mut self, reader: Reader) {
         let read = reader.next();
-        self.reading = Some(self.tasks.spawn(async move {
-            let (reader, read) = read.await;
-            Done::Read(reader, read)
-        }));
-    }
-
-    /// Reads the plan node again, after a change without an event.
-    fn read_again(&mut self) {
-        if let Ok(reader) = Reader::new(&self.inner.session, self.inner.plan_path()) {
-            self.reading.take().into_iter().for_each(|reading| reading.abort());
-            self.read_next(reader);
-        }
-    }
-
-    /// Starts to compute a plan, and this member's ranks in it.
-    fn plan(&mut self) {
-        let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
-        if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
-            let (path, name) = (&self.inner.path, &self.inner.name);
-            tracing::warn!(path, name, "all members are drained, so no drain counts");
-        }
-        let (own, (send, planned)) = (self.inner.name.clone(), oneshot::channel());
-        let compute = move || {
-            let plan = Plan::with_rules(count, names, &rules);
-            let ranks = plan.ranks(&own);
-            // The member may have ended.
-            let _ = send.send(Planned { plan, ranks });
-        };
-        if let Err(error) = thread::Builder::new().name("zookeeper-groups".to_owned()).spawn(compute) {
-            tracing::warn!(path = self.inner.path, %error, "cannot start a thread");
-        }
-        self.is_planning = true;
         self.tasks.spawn(async move {
-            let planned = planned.await.ok();
-            if planned.is_none() {
-                sleep(FIRST_PAUSE).await;
-            }
-            Done::Planned(planned)
+            let (reader, rules) = read.await;
+            Done::Read(reader, rules)
         });
     }
 
-    /// Notes a plan. `None` if no thread could be started, or the thread panicked.
-    fn planned(&mut self, planned: Option<Planned>) {
-        self.is_planning = false;
-        let Some(Planned { plan, ranks }) = planned else {
+    /// Computes the plan of these names and rules, to be followed once it has settled.
+    fn plan(&mut self) {
+        if !self.names.is_empty() && self.names.iter().all(|name| self.rules.is_drained(name)) {
             let (path, name) = (&self.inner.path, &self.inner.name);
-            tracing::warn!(path, name, "cannot compute a plan, and tries it again; the last one stays");
-            return self.is_news = true;
-        };
-        self.ranks = ranks;
+            tracing::warn!(path, name, "all members are drained, so no drain counts");
+        }
+        let plan = Plan::with_rules(self.inner.count, self.names.clone(), &self.rules);
         self.view.see(plan, Instant::now());
     }
 
-    /// Takes all steps that are possible now. Returns whether a granted lock is undecided.
-    fn follow(&mut self) -> bool {
+    /// Takes all steps that are possible now.
+    fn follow(&mut self) {
         let now = Instant::now();
-        // `ranks` belong to the newest plan. So adopt that plan before the next one is computed, whose ranks replace them.
-        if self.view.settle(now, self.is_planning || self.is_news) {
+        if self.view.settle(now) {
             self.adopt(now);
-        }
-        if !self.is_planning && std::mem::take(&mut self.is_news) {
-            self.plan();
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
@@ -393,12 +315,11 @@ impl Worker {
             let membership = self.membership.clone();
             self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
         }
-        // A slow owner must not keep this member from shards without an owner.
+        // A shard counts as moving for the patience only. So a slow owner does not keep this member from other shards.
         let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
-        let (is_member, is_stopping, mut is_waiting) =
-            (self.is_member(), self.ending() == Ending::Stopping, false);
+        let (is_member, is_stopping) = (self.is_member(), self.ending() == Ending::Stopping);
         for shard in 0..self.inner.count {
             let is_wanted = is_member && self.orphans.is_own(shard);
             if matches!(&self.states[shard as usize], State::Paused { until } if *until <= now) {
@@ -413,14 +334,12 @@ impl Worker {
                     task.abort();
                     self.states[shard as usize] = State::Idle;
                 }
-                State::Granted { .. } => is_waiting |= !self.decide(shard),
                 State::Serving { asked, .. } if is_stopping => _ = asked.send_replace(true),
                 _ => {}
             }
         }
         self.look(now);
         self.measure();
-        is_waiting
     }
 
     fn measure(&mut self) {
@@ -447,12 +366,11 @@ impl Worker {
 
     /// Begins to follow another plan.
     fn adopt(&mut self, now: Instant) {
-        // The followed plan is the one that was computed last, and `ranks` belong to it.
         let Some(plan) = self.view.followed().cloned() else { return };
-        let (path, name, shards) =
-            (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
+        let (path, name) = (&self.inner.path, &self.inner.name);
+        let shards = plan.shards_of(name).count();
         tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
-        self.orphans.follow(self.ranks.clone(), now);
+        self.orphans.follow(plan.ranks(name), now);
         self.inner.plan.send_replace(Some(plan));
         self.look_soon(now);
     }
@@ -468,36 +386,29 @@ impl Worker {
             // The longest path was validated when the handle was built.
             Err(error) => return self.refused(shard, error),
         };
-        let wait = async move { Done::Queued(if is_claim { claim(mutex).await } else { queue(mutex).await }) };
-        let task = self.tasks.spawn(wait);
+        let task = self.tasks.spawn(async move {
+            Done::Queued(match is_claim {
+                false => mutex.lock().await.map(Some),
+                // In an outage the next look decides again.
+                true => mutex.try_lock().await.or_else(|error| match error {
+                    Error::Unavailable { .. } => Ok(None),
+                    error => Err(error),
+                }),
+            })
+        });
         self.shards.insert(task.id(), shard);
         self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
     }
 
-    /// Serves or releases a granted lock. Returns `false` if that is undecided.
-    fn decide(&mut self, shard: u32) -> bool {
-        let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
-        let State::Granted { guard, since, is_claim } = state else { return true };
-        let is_member = !guard.state().has_ended() && self.is_member();
-        // After a pause of this process, the last set may be old.
-        let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
-        let is_late = since.elapsed() >= self.inner.settings.patience;
-        let grant = Grant { is_claim, is_member, is_stale, is_late };
-        let verdict = self.view.verdict(shard, &self.inner.name, grant);
-        match verdict {
-            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, since, is_claim },
-            Verdict::Release => drop(guard),
-            Verdict::Serve => {
-                self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
-                let (asked, limit, function) =
-                    (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
-                let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
-                let task = self.tasks.spawn(async move { Done::Served(served.await) });
-                self.shards.insert(task.id(), shard);
-                self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
-            }
-        }
-        verdict != Verdict::Wait
+    /// Serves a shard whose lock was granted.
+    fn serve(&mut self, shard: u32, guard: MutexGuard) {
+        self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
+        let (asked, limit, function) =
+            (watch::Sender::new(false), self.inner.settings.drain_limit, self.function.clone());
+        let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
+        let task = self.tasks.spawn(async move { Done::Served(served.await) });
+        self.shards.insert(task.id(), shard);
+        self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
     }
 
     /// Starts a look if one is due. At shards that are to be given back it looks for waiters. At own shards that are held back,
@@ -520,9 +431,9 @@ impl Worker {
             return;
         }
         self.is_looking = true;
-        let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
-        let (session, plan) = (self.inner.session.clone(), self.inner.plan_path());
-        self.tasks.spawn(async move { Done::Looked(look(session, paths, plan).await) });
+        let paths = shards.iter().map(|shard| self.inner.path_of(*shard)).collect();
+        let session = self.inner.session.clone();
+        self.tasks.spawn(async move { Done::Looked(look(session, shards, paths).await) });
     }
 
     /// Whether this member serves a shard that the plan gives to another, and has not asked its function to end.
@@ -551,7 +462,6 @@ impl Worker {
 
     fn looked(&mut self, locks: Vec<(u32, Sighting)>) {
         let now = Instant::now();
-        locks.iter().for_each(|(shard, _)| _ = self.unreadable.remove(shard));
         let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
@@ -560,7 +470,7 @@ impl Worker {
         for (shard, lock) in locks {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
-                // No owner hands over this shard, so no slow owner delays it.
+                // This shard has no owner, so it is not counted with those that owners hand over.
                 State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
                     free += 1;
                     self.queue(shard, false);
@@ -580,7 +490,7 @@ impl Worker {
                 _ => {}
             }
         }
-        self.meter.moves((draining - before) as u64);
+        self.meter.count(MOVES, (draining - before) as u64);
         if free > 0 {
             self.look_soon(now);
         }
@@ -597,24 +507,13 @@ impl Worker {
                 self.is_looking = false;
                 let cannot_look = std::mem::replace(&mut self.cannot_look, looked.is_err());
                 match looked {
-                    Ok(looked) => {
-                        if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
-                            self.read_again();
-                        }
-                        self.unreadable(looked.refused);
-                        self.looked(looked.locks);
-                    }
+                    Ok(locks) => self.looked(locks),
                     Err(error) if is_over(&error) => self.over = Some(error),
                     Err(_) if cannot_look => {}
                     Err(error) => warn(&self.inner, &error, "cannot look at shards"),
                 }
             }
-            (Ok(Done::Read(reader, read)), _)
-                if self.reading.as_ref().is_some_and(|reading| reading.id() == id) =>
-            {
-                self.read(reader, read);
-            }
-            (Ok(Done::Planned(planned)), _) => self.planned(planned),
+            (Ok(Done::Read(reader, rules)), _) => self.read(reader, rules),
             (Ok(Done::Announced(Err(error))), _) => {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
                 self.inner.ending.send_replace(Ending::Stopping);
@@ -629,28 +528,15 @@ impl Worker {
         }
     }
 
-    /// Logs each unreadable lock once.
-    fn unreadable(&mut self, refused: Vec<(u32, Error)>) {
-        for (shard, error) in refused {
-            if self.unreadable.insert(shard) {
-                let (path, name) = (&self.inner.path, &self.inner.name);
-                tracing::warn!(path, name, shard, %error, "cannot see whether a shard has an owner");
-            }
-        }
-    }
-
     fn is_served(&self, shard: u32) -> bool {
         matches!(&self.states[shard as usize], State::Serving { .. })
     }
 
     fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {
         match &self.states[shard as usize] {
-            State::Queued { task, is_claim, .. } if task.id() == id => match queued {
-                Ok(Some(guard)) => {
-                    let (since, is_claim) = (Instant::now(), *is_claim);
-                    self.states[shard as usize] = State::Granted { guard, since, is_claim };
-                }
-                Ok(None) => self.states[shard as usize] = State::Idle,
+            State::Queued { task, .. } if task.id() == id => match queued {
+                Ok(Some(guard)) if self.is_member() && !guard.state().has_ended() => self.serve(shard, guard),
+                Ok(_) => self.states[shard as usize] = State::Idle,
                 Err(error) => self.refused(shard, error),
             },
             // The task was aborted just after the grant. The guard is dropped.
@@ -686,12 +572,12 @@ impl Worker {
         match served {
             Ok(Served::Lost(loss)) => tracing::debug!(path, name, shard, %loss, "has lost a shard"),
             Ok(Served::Cut) => {
-                self.meter.cut();
+                self.meter.count(CUTS, 1);
                 tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
             }
             Ok(Served::Returned) if was_asked => {}
             Ok(Served::Returned) => {
-                self.meter.returned();
+                self.meter.count(RETURNED, 1);
                 let (retry_in, in_a_row) = self.pause(shard);
                 if in_a_row < MANY {
                     tracing::info!(path, name, shard, ?retry_in, "the function of a shard has returned");
@@ -708,7 +594,7 @@ impl Worker {
             }
             Err(failed) => {
                 discard(failed);
-                self.meter.returned();
+                self.meter.count(RETURNED, 1);
                 let (retry_in, _) = self.pause(shard);
                 tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has panicked");
             }
@@ -729,20 +615,19 @@ impl Worker {
     }
 
     /// When to run again without an event.
-    fn wake(&self, is_waiting: bool) -> Instant {
+    fn wake(&self) -> Instant {
         let now = Instant::now();
-        let turn = now + if is_waiting { SOON } else { TURN };
         // A due time at which nothing can be done would make the loop spin.
         let can_look = !self.is_looking && self.over.is_none();
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
-        let (settled, shown) = (self.view.due(self.is_planning), self.shown.due);
+        let (settled, shown) = (self.view.due(), self.shown.due);
         let pauses = self.states.iter().filter_map(|state| match state {
             State::Paused { until } => Some(*until),
             _ => None,
         });
-        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
+        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(now + TURN, Instant::min).max(now)
     }
 }
 

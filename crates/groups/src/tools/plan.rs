@@ -3,16 +3,15 @@
 //!
 //! 1. Each pair of a member and a shard has a [score](crate::tools::score). The pairs are taken in the order of their scores,
 //!    highest first. A shard goes to the member of its first pair that has room: rendezvous hashing with a limit.
-//! 2. The limit is 1.1 times the member's share by weight, rounded up. All members together have room for all shards, so each
-//!    shard has an owner.
-//! 3. If a member or its weight changes, its own shards move, and few others.
+//! 2. The limit is 1.1 times the mean, rounded up. All members together have room for all shards, so each shard has an owner.
+//! 3. If a member comes or goes, its own shards move, and few others.
 //! 4. Drained members are left out first, unless all are drained. Then pins are dealt, if necessary beyond the limit of a member.
 //!    A pin to a missing or drained member is ignored.
 
 use std::fmt;
 
 use crate::tools::Rules;
-use crate::tools::score::{Hashed, cost};
+use crate::tools::score::Hashed;
 
 /// Which member of a group should own which shard.
 ///
@@ -20,7 +19,7 @@ use crate::tools::score::{Hashed, cost};
 /// names does not matter, and every process, machine and version computes the same plan. Members *strive for* the plan: the owner
 /// of a shard is the holder of its lock.
 ///
-/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times its share, rounded up, except by pins. When a
+/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times the mean, rounded up, except by pins. When a
 /// member joins or leaves, about as many shards move as it has.
 ///
 /// # Examples
@@ -37,8 +36,6 @@ use crate::tools::score::{Hashed, cost};
 pub struct Plan {
     /// The names, sorted.
     members: Vec<String>,
-    /// The weight of each member, in hundredths.
-    weights: Vec<u32>,
     /// The index in `members` of each shard's owner.
     owners: Vec<u32>,
 }
@@ -64,11 +61,10 @@ impl Plan {
             let mut is_drained = is_drained.into_iter();
             members.retain(|_| is_drained.next() == Some(false));
         }
-        let weights = members.iter().map(|name| rules.hundredths(name)).collect();
-        let mut plan = Self { members, weights, owners: Vec::new() };
+        let mut plan = Self { members, owners: Vec::new() };
         let pins: Vec<_> = rules.pins().filter_map(|(shard, name)| Some((shard, plan.place(name)?))).collect();
         if !plan.members.is_empty() {
-            plan.owners = deal(count, &plan.bidders(), &plan.weights, &pins);
+            plan.owners = deal(count, &plan.hashed(), &pins);
         }
         plan
     }
@@ -89,10 +85,8 @@ impl Plan {
         self.members.binary_search_by(|member| member.as_str().cmp(name)).ok()
     }
 
-    fn bidders(&self) -> Vec<Bidder> {
-        let is_weighted = self.weights.windows(2).any(|two| two[0] != two[1]);
-        let bidder = |(name, weight): (&String, &u32)| Bidder::new(name, is_weighted.then_some(*weight));
-        self.members.iter().zip(&self.weights).map(bidder).collect()
+    fn hashed(&self) -> Vec<Hashed> {
+        self.members.iter().map(|name| Hashed::new(name)).collect()
     }
 
     /// The member that should own this shard; `None` without members, and for a shard that does not exist.
@@ -110,30 +104,21 @@ impl Plan {
             .map(|(shard, _)| shard)
     }
 
-    /// All members in the order in which they may take this shard: the planned owner first, and then the others by score and
-    /// weight.
-    #[must_use]
-    pub fn candidates(&self, shard: u32) -> Vec<&str> {
-        let Some(owner) = self.owner(shard) else { return Vec::new() };
-        let others = self.members.iter().zip(self.bidders()).filter(|(name, _)| *name != owner);
-        let mut others: Vec<_> = others.map(|(name, bidder)| (bidder.rank(shard), name.as_str())).collect();
-        others.sort_unstable();
-        std::iter::once(owner).chain(others.into_iter().map(|(_, name)| name)).collect()
-    }
-
-    /// For each shard, how many candidates are ahead of this member: 0 for the owner. Empty if the member is not in the plan.
+    /// For each shard, how many members may take it before this one: 0 for the planned owner. The others follow by score.
+    /// Empty if the member is not in the plan.
     pub(crate) fn ranks(&self, name: &str) -> Vec<u32> {
         let Some(at) = self.place(name) else { return Vec::new() };
-        let bidders = self.bidders();
+        let hashed = self.hashed();
         let rank = |(shard, &owner): (u32, &u32)| {
             if owner as usize == at {
                 return 0;
             }
-            let mine = (bidders[at].rank(shard), at);
-            let is_ahead = |(place, other): (usize, &Bidder)| {
-                place != at && (place == owner as usize || (other.rank(shard), place) < mine)
+            // The larger score comes first, and of two equal scores the first name.
+            let mine = (!hashed[at].score(shard), at);
+            let is_ahead = |(place, other): (usize, &Hashed)| {
+                place != at && (place == owner as usize || (!other.score(shard), place) < mine)
             };
-            u32::try_from(bidders.iter().enumerate().filter(|other| is_ahead(*other)).count()).unwrap_or(u32::MAX)
+            u32::try_from(hashed.iter().enumerate().filter(|other| is_ahead(*other)).count()).unwrap_or(u32::MAX)
         };
         (0..).zip(&self.owners).map(rank).collect()
     }
@@ -148,35 +133,15 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// A member that bids for shards.
-struct Bidder {
-    hashed: Hashed,
-    /// `None` if all members have the same weight.
-    weight: Option<u32>,
-}
-
-impl Bidder {
-    fn new(name: &str, weight: Option<u32>) -> Self {
-        Self { hashed: Hashed::new(name), weight }
-    }
-
-    /// The rank of this member for a shard. The smallest rank wins.
-    fn rank(&self, shard: u32) -> (u64, u64) {
-        let score = self.hashed.score(shard);
-        (self.weight.map_or(0, |weight| cost(score, weight)), !score)
-    }
-}
-
-/// The most shards that a member gets, unless more are pinned to it: 1.1 times its share, rounded up.
-fn limit(count: u32, weight: u32, all: u64) -> u64 {
-    (u64::from(count) * 11 * u64::from(weight)).div_ceil(all * 10)
+/// The most shards that a member gets, unless more are pinned to it: 1.1 times the mean, rounded up.
+fn limit(count: u32, members: usize) -> usize {
+    (count as usize * 11).div_ceil(members * 10)
 }
 
 /// Deals the shards below `count`. Returns the index of each shard's owner. A pin is a shard, and the index of a member.
-fn deal(count: u32, bidders: &[Bidder], weights: &[u32], pins: &[(u32, usize)]) -> Vec<u32> {
+fn deal(count: u32, members: &[Hashed], pins: &[(u32, usize)]) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
-    let all = weights.iter().map(|weight| u64::from(*weight)).sum();
-    let mut room: Vec<_> = weights.iter().map(|weight| limit(count, *weight, all)).collect();
+    let mut room = vec![limit(count, members.len()); members.len()];
     let mut owners = vec![NONE; count as usize];
     for &(shard, member) in pins {
         if let (Some(owner), Ok(place)) = (owners.get_mut(shard as usize), u32::try_from(member)) {
@@ -185,10 +150,11 @@ fn deal(count: u32, bidders: &[Bidder], weights: &[u32], pins: &[(u32, usize)]) 
             room[member] = room[member].saturating_sub(1);
         }
     }
-    let mut pairs = Vec::with_capacity(bidders.len() * count as usize);
-    for (member, bidder) in (0..).zip(bidders) {
+    let mut pairs = Vec::with_capacity(members.len() * count as usize);
+    for (member, hashed) in (0..).zip(members) {
         let free = (0..count).filter(|shard| owners[*shard as usize] == NONE);
-        pairs.extend(free.map(|shard| (bidder.rank(shard), shard, member)));
+        // The largest score comes first.
+        pairs.extend(free.map(|shard| (!hashed.score(shard), shard, member)));
     }
     pairs.sort_unstable();
     for (_, shard, member) in pairs {
@@ -227,27 +193,27 @@ mod tests {
         loads
     }
 
-    fn mean_limit(count: u32, members: usize) -> u64 {
-        limit(count, 100, members as u64 * 100)
+    /// The ranks of all members for a shard, sorted.
+    fn ranks(plan: &Plan, shard: u32) -> Vec<u32> {
+        let ranks = plan.members().iter().map(|name| plan.ranks(name)[shard as usize]);
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_unstable();
+        ranks
     }
 
     /// A naive twin of [`deal`]: each step picks the best remaining pair.
     fn deal_naively(count: u32, members: &[String], rules: &Rules) -> Vec<String> {
         let pinned = rules.pins().filter(|(shard, to)| *shard < count && members.iter().any(|name| name == to));
         let mut owners: BTreeMap<u32, String> = pinned.map(|(shard, name)| (shard, name.to_owned())).collect();
-        let all = members.iter().map(|name| u64::from(rules.hundredths(name))).sum();
-        let is_weighted = members.iter().any(|name| rules.hundredths(name) != rules.hundredths(&members[0]));
         while owners.len() < count as usize {
             let has_room = |name: &&String| {
-                let load = owners.values().filter(|owner| owner == name).count() as u64;
-                load < limit(count, rules.hundredths(name), all)
+                owners.values().filter(|owner| owner == name).count() < limit(count, members.len())
             };
             let mut best = None;
             for name in members.iter().filter(has_room) {
                 for shard in (0..count).filter(|shard| !owners.contains_key(shard)) {
                     let score = Hashed::new(name).score(shard);
-                    let cost = if is_weighted { cost(score, rules.hundredths(name)) } else { 0 };
-                    best = best.max(Some((std::cmp::Reverse(cost), score, std::cmp::Reverse(shard), name)));
+                    best = best.max(Some((score, std::cmp::Reverse(shard), name)));
                 }
             }
             let (.., std::cmp::Reverse(shard), name) = best.unwrap();
@@ -273,7 +239,7 @@ mod tests {
             let loads = loads(&plan);
             assert_eq!(loads.values().sum::<u64>(), u64::from(count));
             let most = loads.values().max().copied().unwrap_or_default();
-            assert!(most <= mean_limit(count, plan.members().len()), "{most} of {count} over {members}");
+            assert!(most <= limit(count, plan.members().len()) as u64, "{most} of {count} over {members}");
         }
     }
 
@@ -294,23 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_all_members_with_the_owner_first_and_ranks_are_their_places() {
+    fn ranks_of_a_shard_are_the_numbers_from_0_on_and_0_is_that_of_the_owner() {
         let plan = Plan::new(97, names(7));
         for shard in 0..97 {
-            let candidates = plan.candidates(shard);
-            assert_eq!(candidates.first().copied(), plan.owner(shard));
-            for (place, name) in candidates.iter().enumerate() {
-                assert_eq!(plan.ranks(name)[shard as usize] as usize, place);
-            }
-            let mut all = candidates.clone();
-            all.sort_unstable();
-            assert_eq!(all, plan.members());
+            assert_eq!(ranks(&plan, shard), (0..7).collect::<Vec<_>>());
+            assert_eq!(plan.ranks(plan.owner(shard).unwrap())[shard as usize], 0);
         }
         assert!(plan.ranks("stranger").is_empty() && plan.owner(97).is_none());
         assert_eq!(plan.shards_of("orders-3").count() as u64, loads(&plan)["orders-3"]);
     }
 
-    /// Random drains, weights and pins, also of missing members.
+    /// Random drains and pins, also of missing members.
     #[test]
     fn plan_with_rules_is_that_of_the_naive_twin_and_gives_every_shard_an_owner() {
         let mut random = fastrand::Rng::with_seed(48);
@@ -319,9 +279,8 @@ mod tests {
             let mut rules = Rules::default();
             for _ in 0..random.usize(..12) {
                 let name = format!("orders-{}", random.usize(..9));
-                match random.u32(..4) {
+                match random.u32(..3) {
                     0 => _ = rules.drain(&name).unwrap(),
-                    1 => _ = rules.set_weight(&name, f64::from(random.u32(1..400)) / 100.0).unwrap(),
                     _ => _ = rules.pin(random.u32(..60), &name).unwrap(),
                 }
             }
@@ -331,8 +290,8 @@ mod tests {
             let owners: Vec<_> = (0..count).map(|shard| plan.owner(shard).unwrap().to_owned()).collect();
             assert_eq!(owners, deal_naively(count, &present, &rules), "{rules}");
             for shard in 0..count {
-                let places = plan.candidates(shard).into_iter().map(|name| plan.ranks(name)[shard as usize]);
-                assert!(places.eq(0..u32::try_from(present.len()).unwrap()), "{rules}");
+                let all: Vec<_> = (0..u32::try_from(present.len()).unwrap()).collect();
+                assert_eq!(ranks(&plan, shard), all, "{rules}");
             }
         }
     }
@@ -355,7 +314,7 @@ mod tests {
         let shard = (0..256).find(|&shard| before.owner(shard) == Some("orders-0")).unwrap();
         let pinned = |text: &str| Plan::with_rules(256, names(4), &rules(text));
         let after = pinned(&format!("pin {shard} orders-1"));
-        assert_eq!((after.owner(shard), after.candidates(shard)[0]), (Some("orders-1"), "orders-1"));
+        assert_eq!((after.owner(shard), after.ranks("orders-1")[shard as usize]), (Some("orders-1"), 0));
         assert!(moves(&before, &after) <= 3, "{}", moves(&before, &after));
         assert_eq!(pinned(&format!("pin {shard} orders-9")), before);
         assert_eq!(pinned("pin 256 orders-1"), before);
@@ -369,32 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn weights_divide_within_the_limit_and_a_change_of_one_moves_little() {
-        for (members, weight) in [(2, 2.0), (3, 2.0), (3, 0.5), (64, 2.0), (64, 0.25), (5, 10.0)] {
-            let count = 4_096;
-            let mut rules = Rules::default();
-            rules.set_weight("orders-0", weight).unwrap();
-            let (before, after) =
-                (Plan::new(count, names(members)), Plan::with_rules(count, names(members), &rules));
-            let all = weight + members as f64 - 1.0;
-            let (share, load) = (f64::from(count) * weight / all, load(&after, "orders-0") as f64);
-            let (ideal, moves) =
-                (f64::from(count) * (weight / all - 1.0 / members as f64).abs(), moves(&before, &after));
-            println!(
-                "{members} members, one of weight {weight}: {load} of {share:.0}, {moves} moves (ideal {ideal:.0})"
-            );
-            assert!((0.9 * share - 1.0..=1.1 * share + 1.0).contains(&load), "{load} of {share}");
-            assert!(moves as f64 <= 1.3 * ideal + 20.0);
-        }
-        // Equal weights are as good as none.
-        let equal = rules("weight 2 orders-0\nweight 2 orders-1");
-        assert_eq!(Plan::with_rules(97, names(2), &equal).owners, Plan::new(97, names(2)).owners);
-    }
-
-    #[test]
     fn nobody_owns_anything_without_members() {
         let plan = Plan::new(5, names(0));
-        assert!(plan.owner(0).is_none() && plan.candidates(0).is_empty() && !plan.has("orders-0"));
+        assert!(plan.owner(0).is_none() && !plan.has("orders-0"));
     }
 
     /// Measures means over several sets of names.

@@ -1,24 +1,20 @@
 //! Owns [`Rules`]: the text of the plan node, as operators write it. No IO.
 //!
 //! A line is a rule, a comment that begins with `#`, or empty. Before the first rule, a line gives the version of the format. A
-//! change of a rule keeps all other lines, in their order.
+//! text that is written again has its comments first and then its rules, sorted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::str::FromStr;
 
 use zookeeper_recipes::{Error, Result, path};
 
 /// The version of the format.
 const VERSION: &str = "1";
 
-/// Weights are counted in hundredths.
-const UNIT: u32 = 100;
-
 /// The most bytes of the plan node. All members read the node again at each change.
 const MOST_BYTES: usize = 256 * 1024;
 
-const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME`";
+const FORMS: &str = "write `drain NAME` or `pin SHARD NAME`";
 
 /// The operators' rules for the [`Plan`](crate::tools::Plan): the text of the plan node, `<path>/plan`.
 ///
@@ -26,13 +22,11 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// version 1
 /// # Its disk is to be replaced.
 /// drain orders-2
-/// weight 0.5 orders-0
 /// pin 17 orders-1
 /// ```
 ///
 /// * `drain NAME`: the member gets no shard, and takes none instead of another member. If all members of the group are drained,
 ///   drains are ignored.
-/// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. The default is 1.
 /// * `pin SHARD NAME`: the plan gives the shard to this member. The pin is ignored while the member is drained or not in the
 ///   group.
 ///
@@ -56,30 +50,9 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    lines: Vec<Line>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Line {
-    /// A comment, or an empty line.
-    Comment(String),
-    Rule(Rule),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
-    Drain(String),
-    /// The weight, in hundredths.
-    Weight(u32, String),
-    Pin(u32, String),
-}
-
-/// The subject of a rule. Each subject has at most one rule.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Subject<'a> {
-    Drain(&'a str),
-    Weight(&'a str),
-    Pin(u32),
+    comments: Vec<String>,
+    drained: BTreeSet<String>,
+    pins: BTreeMap<u32, String>,
 }
 
 impl Rules {
@@ -93,12 +66,13 @@ impl Rules {
             return Err(invalid(format!("it has {} bytes; {MOST_BYTES} are the most", data.len())));
         }
         let text = std::str::from_utf8(data).map_err(|_| invalid("it is no text in UTF-8"))?;
-        let (mut lines, mut is_first) = (Vec::new(), true);
+        let (mut rules, mut is_first) = (Self::default(), true);
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             let refused = |reason: String| invalid(format!("line {number}: {reason}"));
-            if line.is_empty() || line.starts_with('#') {
-                lines.push(Line::Comment(line.to_owned()));
+            if line.starts_with('#') {
+                rules.comments.push(line.to_owned());
+            } else if line.is_empty() {
             } else if std::mem::take(&mut is_first) {
                 let version = line.strip_prefix("version ").map(str::trim);
                 match version {
@@ -110,15 +84,30 @@ impl Rules {
                     None => return Err(refused(format!("{} before `version {VERSION}`", shown(line)))),
                 }
             } else {
-                lines.push(Line::Rule(line.parse().map_err(refused)?));
+                rules.add(line).map_err(refused)?;
             }
         }
-        let rules = Self { lines };
-        let mut subjects = BTreeSet::new();
-        if let Some(twice) = rules.rules().find(|rule| !subjects.insert(rule.subject())) {
-            return Err(invalid(format!("there are two rules such as {}", shown(&twice.to_string()))));
-        }
         Ok(rules)
+    }
+
+    /// Adds the rule of a line.
+    fn add(&mut self, line: &str) -> std::result::Result<(), String> {
+        let unknown = || format!("{} is no rule; {FORMS}", shown(line));
+        let (verb, rest) = line.split_once(char::is_whitespace).ok_or_else(unknown)?;
+        let name = |text: &str| match text.trim() {
+            "" => Err(unknown()),
+            text => Ok(path::key(text).unwrap_or_else(|| text.to_owned())),
+        };
+        let is_new = match verb {
+            "drain" => self.drained.insert(name(rest)?),
+            "pin" => {
+                let (shard, to) = rest.trim_start().split_once(char::is_whitespace).ok_or_else(unknown)?;
+                let shard = shard.parse().map_err(|_| format!("{} is no number of a shard", shown(shard)))?;
+                self.pins.insert(shard, name(to)?).is_none()
+            }
+            _ => return Err(unknown()),
+        };
+        if is_new { Ok(()) } else { Err(format!("there are two rules such as {}", shown(line))) }
     }
 
     /// Checks the rules for a group with this many shards.
@@ -127,51 +116,40 @@ impl Rules {
     ///
     /// [`Error::InvalidInput`] if a pinned shard does not exist. Members ignore such a node.
     pub fn check(&self, count: u32) -> Result<()> {
-        match self.pins().find(|(shard, _)| *shard >= count) {
-            Some((shard, _)) => {
+        match self.pins.last_key_value() {
+            Some((shard, _)) if *shard >= count => {
                 Err(invalid(format!("a pin is of shard {shard}, and there are {count}, from 0 on")))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
     /// Whether there is no rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rules().next().is_none()
+        self.drained.is_empty() && self.pins.is_empty()
     }
 
     /// Whether a rule drains this member.
     #[must_use]
     pub fn is_drained(&self, name: &str) -> bool {
-        self.rules().any(|rule| matches!(rule, Rule::Drain(drained) if drained == name))
-    }
-
-    /// The weight of this member: 1 without a rule.
-    #[must_use]
-    pub fn weight(&self, name: &str) -> f64 {
-        f64::from(self.hundredths(name)) / f64::from(UNIT)
+        self.drained.contains(name)
     }
 
     /// The member that this shard is pinned to.
     #[must_use]
     pub fn pinned(&self, shard: u32) -> Option<&str> {
-        self.pins().find_map(|(pinned, name)| (pinned == shard).then_some(name))
+        self.pins.get(&shard).map(String::as_str)
     }
 
     /// All pins: each a shard, and the member to which it is pinned.
     pub fn pins(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.rules().filter_map(|rule| match rule {
-            Rule::Pin(shard, name) => Some((*shard, name.as_str())),
-            Rule::Drain(_) | Rule::Weight(..) => None,
-        })
+        self.pins.iter().map(|(shard, name)| (*shard, name.as_str()))
     }
 
-    /// The name in each rule, in the order of the lines.
+    /// The names in the rules.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.rules().map(|rule| match rule {
-            Rule::Drain(name) | Rule::Weight(_, name) | Rule::Pin(_, name) => name.as_str(),
-        })
+        self.drained.iter().chain(self.pins.values()).map(String::as_str)
     }
 
     /// Drains this member, so it gets no shard. Returns whether the rules have changed.
@@ -181,12 +159,12 @@ impl Rules {
     /// [`Error::InvalidInput`] if the name cannot be written in a line, or the node would be too large. The rules then stay as
     /// they are.
     pub fn drain(&mut self, name: &str) -> Result<bool> {
-        self.set(Rule::Drain(named(name)?))
+        self.change(name, |rules, name| _ = rules.drained.insert(name))
     }
 
     /// Removes the drain of this member. Returns whether there was one.
     pub fn undrain(&mut self, name: &str) -> bool {
-        self.remove(&Subject::Drain(name))
+        self.drained.remove(name)
     }
 
     /// Pins a shard to a member. Returns whether the rules have changed.
@@ -196,52 +174,21 @@ impl Rules {
     /// [`Error::InvalidInput`] if the name cannot be written in a line, or the node would be too large. The rules then stay as
     /// they are.
     pub fn pin(&mut self, shard: u32, name: &str) -> Result<bool> {
-        self.set(Rule::Pin(shard, named(name)?))
+        self.change(name, |rules, name| _ = rules.pins.insert(shard, name))
     }
 
     /// Removes the pin of a shard. Returns whether there was one.
     pub fn unpin(&mut self, shard: u32) -> bool {
-        self.remove(&Subject::Pin(shard))
+        self.pins.remove(&shard).is_some()
     }
 
-    /// Sets the weight of a member, rounded to hundredths. Returns whether the rules have changed. 1 removes the rule.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if the weight is below 0.01 or above 100, the name cannot be written in a line, or the node would
-    /// be too large. The rules then stay as they are.
-    pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<bool> {
-        let weight = hundredths(weight).map_err(invalid)?;
-        if weight == UNIT {
-            return Ok(self.remove(&Subject::Weight(name)));
+    /// Adds a rule about this member. After an error the rules are unchanged.
+    fn change(&mut self, name: &str, add: impl FnOnce(&mut Self, String)) -> Result<bool> {
+        if name.is_empty() || name.trim() != name {
+            return Err(invalid(format!("the name {} is empty, or begins or ends with a space", shown(name))));
         }
-        self.set(Rule::Weight(weight, named(name)?))
-    }
-
-    /// The weight of a member in hundredths.
-    pub(crate) fn hundredths(&self, name: &str) -> u32 {
-        let weights = self.rules().filter_map(|rule| match rule {
-            Rule::Weight(weight, weighted) if weighted == name => Some(*weight),
-            _ => None,
-        });
-        weights.last().unwrap_or(UNIT)
-    }
-
-    fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.lines.iter().filter_map(|line| match line {
-            Line::Rule(rule) => Some(rule),
-            Line::Comment(_) => None,
-        })
-    }
-
-    /// Replaces the rule with the same subject, or appends this one. After an error the rules are unchanged.
-    fn set(&mut self, rule: Rule) -> Result<bool> {
-        let is_same = |line: &Line| matches!(line, Line::Rule(other) if other.subject() == rule.subject());
         let mut changed = self.clone();
-        match self.lines.iter().position(is_same) {
-            Some(at) => changed.lines[at] = Line::Rule(rule),
-            None => changed.lines.push(Line::Rule(rule)),
-        }
+        add(&mut changed, name.to_owned());
         let bytes = changed.to_string().len();
         if bytes > MOST_BYTES {
             return Err(invalid(format!("it would have {bytes} bytes; {MOST_BYTES} are the most")));
@@ -250,89 +197,15 @@ impl Rules {
         *self = changed;
         Ok(is_new)
     }
-
-    fn remove(&mut self, subject: &Subject<'_>) -> bool {
-        let before = self.lines.len();
-        self.lines.retain(|line| !matches!(line, Line::Rule(rule) if rule.subject() == *subject));
-        self.lines.len() < before
-    }
 }
 
 /// The text of the node.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "version {VERSION}")?;
-        self.lines.iter().try_for_each(|line| match line {
-            Line::Comment(text) => writeln!(f, "{text}"),
-            Line::Rule(rule) => writeln!(f, "{rule}"),
-        })
-    }
-}
-
-impl Rule {
-    fn subject(&self) -> Subject<'_> {
-        match self {
-            Self::Drain(name) => Subject::Drain(name),
-            Self::Weight(_, name) => Subject::Weight(name),
-            Self::Pin(shard, _) => Subject::Pin(*shard),
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Drain(name) => write!(f, "drain {}", path::segment(name)),
-            Self::Weight(weight, name) => {
-                write!(f, "weight {} {}", f64::from(*weight) / f64::from(UNIT), path::segment(name))
-            }
-            Self::Pin(shard, name) => write!(f, "pin {shard} {}", path::segment(name)),
-        }
-    }
-}
-
-impl FromStr for Rule {
-    type Err = String;
-
-    fn from_str(line: &str) -> std::result::Result<Self, String> {
-        let unknown = || format!("{} is no rule; {FORMS}", shown(line));
-        let (verb, rest) = line.split_once(char::is_whitespace).ok_or_else(unknown)?;
-        let name = |text: &str| match text.trim() {
-            "" => Err(unknown()),
-            text => Ok(path::key(text).unwrap_or_else(|| text.to_owned())),
-        };
-        let number = || rest.trim_start().split_once(char::is_whitespace).ok_or_else(unknown);
-        match verb {
-            "drain" => Ok(Self::Drain(name(rest)?)),
-            "weight" => {
-                let (weight, of) = number()?;
-                let weight = weight.parse().map_err(|_| format!("{} is no weight", shown(weight)))?;
-                Ok(Self::Weight(hundredths(weight)?, name(of)?))
-            }
-            "pin" => {
-                let (shard, to) = number()?;
-                let shard = shard.parse().map_err(|_| format!("{} is no number of a shard", shown(shard)))?;
-                Ok(Self::Pin(shard, name(to)?))
-            }
-            _ => Err(unknown()),
-        }
-    }
-}
-
-fn hundredths(weight: f64) -> std::result::Result<u32, String> {
-    let hundredths = (weight * f64::from(UNIT)).round();
-    match (1.0..=f64::from(100 * UNIT)).contains(&hundredths) {
-        true => Ok(hundredths as u32),
-        false => Err(format!("the weight {weight} is not from 0.01 to 100; `drain` gives a member nothing")),
-    }
-}
-
-/// Returns the name if a line with it is parsed back unchanged.
-fn named(name: &str) -> Result<String> {
-    let line = Rule::Drain(name.to_owned()).to_string();
-    match line.trim().parse() {
-        Ok(Rule::Drain(read)) if read == name && !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(invalid(format!("the name {} is empty, or begins or ends with a space", shown(name)))),
+        self.comments.iter().try_for_each(|comment| writeln!(f, "{comment}"))?;
+        self.drained.iter().try_for_each(|name| writeln!(f, "drain {}", path::segment(name)))?;
+        self.pins.iter().try_for_each(|(shard, name)| writeln!(f, "pin {shard} {}", path::segment(name)))
     }
 }
 
@@ -353,8 +226,7 @@ fn invalid(reason: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    const TEXT: &str =
-        "version 1\n# Its disk is to be replaced.\ndrain orders-2\n\nweight 0.5 orders-0\npin 17 eu west\n";
+    const TEXT: &str = "version 1\n# Its disk is to be replaced.\ndrain orders-2\npin 17 eu west\n";
 
     fn reason(text: &str) -> String {
         Rules::parse(text.as_bytes()).expect_err(text).to_string()
@@ -365,13 +237,12 @@ mod tests {
         let rules = Rules::parse(TEXT.as_bytes()).unwrap();
         assert_eq!(rules.to_string(), TEXT);
         assert!(rules.is_drained("orders-2") && !rules.is_drained("orders-0"));
-        assert_eq!((rules.weight("orders-0"), rules.weight("orders-1")), (0.5, 1.0));
         assert_eq!((rules.pinned(17), rules.pinned(18)), (Some("eu west"), None));
-        assert_eq!(rules.names().collect::<Vec<_>>(), ["orders-2", "orders-0", "eu west"]);
+        assert_eq!(rules.names().collect::<Vec<_>>(), ["orders-2", "eu west"]);
         let by_hand = "\r\n # by hand\r\nversion  1\r\n  drain   orders-2 \r\n";
         let rules = Rules::parse(by_hand.as_bytes()).unwrap();
         assert!(rules.is_drained("orders-2"));
-        assert_eq!(rules.to_string(), "version 1\n\n# by hand\ndrain orders-2\n");
+        assert_eq!(rules.to_string(), "version 1\n# by hand\ndrain orders-2\n");
         for empty in ["", "\n\n", "# nothing yet\n", "version 1"] {
             assert!(Rules::parse(empty.as_bytes()).unwrap().is_empty(), "{empty:?}");
         }
@@ -387,12 +258,8 @@ mod tests {
             ("version 1\npin 7", "line 2: \"pin 7\" is no rule"),
             ("version 1\npin x a", "\"x\" is no number of a shard"),
             ("version 1\npin -1 a", "\"-1\" is no number of a shard"),
-            ("version 1\nweight two a", "\"two\" is no weight"),
-            ("version 1\nweight 0 a", "the weight 0 is not from 0.01 to 100"),
-            ("version 1\nweight NaN a", "the weight NaN is not from 0.01 to 100"),
-            ("version 1\nweight 101 a", "the weight 101 is not"),
             ("version 1\npin 7 a\npin 7 b", "there are two rules such as \"pin 7 b\""),
-            ("version 1\nweight 2 a\nweight 3 a", "two rules"),
+            ("version 1\ndrain a\ndrain a", "two rules"),
             ("{\"version\": 1}", "before `version 1`"),
         ] {
             assert!(reason(text).contains(why), "{text:?}: {}", reason(text));
@@ -406,18 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn rule_is_changed_in_its_place_and_comments_stay() {
+    fn rules_are_changed_and_comments_stay() {
         let mut rules = Rules::parse(TEXT.as_bytes()).unwrap();
         assert!(!rules.drain("orders-2").unwrap() && rules.drain("orders-1").unwrap());
         assert!(rules.undrain("orders-2") && !rules.undrain("orders-2"));
         assert!(rules.pin(17, "orders-0").unwrap() && !rules.pin(17, "orders-0").unwrap());
-        assert!(rules.set_weight("orders-0", 2.25).unwrap() && !rules.set_weight("orders-0", 2.25).unwrap());
-        let after =
-            "version 1\n# Its disk is to be replaced.\n\nweight 2.25 orders-0\npin 17 orders-0\ndrain orders-1\n";
+        let after = "version 1\n# Its disk is to be replaced.\ndrain orders-1\npin 17 orders-0\n";
         assert_eq!(rules.to_string(), after);
-        assert!(rules.set_weight("orders-0", 1.0).unwrap() && rules.unpin(17) && !rules.unpin(17));
-        assert!(!rules.set_weight("orders-0", 1.0).unwrap());
-        assert!(rules.set_weight("orders-0", f64::INFINITY).is_err());
+        assert!(rules.unpin(17) && !rules.unpin(17));
     }
 
     #[test]
@@ -426,7 +289,6 @@ mod tests {
             let mut rules = Rules::default();
             rules.drain(name).unwrap();
             rules.pin(7, name).unwrap();
-            rules.set_weight(name, 3.0).unwrap();
             let again = Rules::parse(rules.to_string().as_bytes()).unwrap();
             assert_eq!(again, rules, "{name:?}");
             assert!(again.is_drained(name) && again.pinned(7) == Some(name), "{name:?}");
@@ -441,9 +303,7 @@ mod tests {
         let text = format!("version 1\npin 17 a\n#{}\n", "x".repeat(MOST_BYTES - 40));
         let mut rules = Rules::parse(text.as_bytes()).unwrap();
         let (before, long) = (rules.clone(), "b".repeat(40));
-        for refused in
-            [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long), rules.set_weight(&long, 2.0)]
-        {
+        for refused in [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long)] {
             assert!(refused.unwrap_err().to_string().contains("262144 are the most"));
         }
         assert!(rules == before, "{}", &rules.to_string()[..80]);
@@ -453,7 +313,7 @@ mod tests {
     #[test]
     fn random_text_is_read_or_refused() {
         let mut random = fastrand::Rng::with_seed(46);
-        let words = ["version", "1", "drain", "weight", "pin", " ", "\n", "#", "a", "0.5", "7", "%", "\t", "é"];
+        let words = ["version", "1", "drain", "pin", " ", "\n", "#", "a", "7", "%", "\t", "é"];
         for _ in 0..20_000 {
             let text: String = (0..random.usize(..20)).map(|_| words[random.usize(..words.len())]).collect();
             if let Ok(rules) = Rules::parse(text.as_bytes()) {

@@ -3,10 +3,6 @@
 //! The hash is FNV-1a (64 bits) of the name in UTF-8 and of the shard's number as eight bytes, the lowest first, followed by the
 //! finalizer of SplitMix64. FNV-1a alone mixes the last bytes badly; the finalizer spreads them over all bits. Members of
 //! different versions must agree on the score, so it never changes.
-//!
-//! Where members have different weights, a score becomes a [`cost`]: its negative logarithm, divided by the weight. Of two
-//! members, the one with twice the weight then has the lower cost for two of three shards. The logarithm is computed in integers,
-//! because floating-point logarithms differ between systems.
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -24,26 +20,6 @@ impl Hashed {
     pub(crate) fn score(self, shard: u32) -> u64 {
         finalize(fnv(self.0, &u64::from(shard).to_le_bytes()))
     }
-}
-
-/// The cost of a shard with this score for a member of this weight. The smaller cost wins.
-pub(crate) fn cost(score: u64, weight: u32) -> u64 {
-    minus_log2(score) * 10_000 / u64::from(weight.max(1))
-}
-
-/// The binary logarithm of 2^64 / score, in units of 2^-32, rounded up. It never grows with the score.
-fn minus_log2(score: u64) -> u64 {
-    let score = score.max(1);
-    let zeros = score.leading_zeros();
-    // `mantissa` / 2^63 is from 1 to 2. Squaring doubles its logarithm, whose next binary digit is 1 if the square is 2 or more.
-    let (mut mantissa, mut digits) = (score << zeros, 0);
-    for _ in 0..32 {
-        let square = u128::from(mantissa) * u128::from(mantissa);
-        let digit = square >> 127;
-        mantissa = u64::try_from(square >> (63 + digit)).unwrap_or(u64::MAX);
-        digits = digits << 1 | u64::try_from(digit).unwrap_or_default();
-    }
-    (u64::from(zeros + 1) << 32) - digits
 }
 
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
@@ -69,28 +45,6 @@ mod tests {
         assert_eq!(fnv(FNV_OFFSET, b"foobar"), 0x8594_4171_f739_67e8);
         assert_eq!(finalize(0x9e37_79b9_7f4a_7c15), 0xe220_a839_7b1d_cdaf);
     }
-
-    #[test]
-    fn logarithm_is_that_of_floating_point() {
-        let mut random = fastrand::Rng::with_seed(47);
-        let scores =
-            (0..10_000).map(|_| random.u64(..) >> random.u32(..64)).chain([0, 1, 2, u64::MAX, u64::MAX - 1]);
-        let mut scores: Vec<_> = scores.collect();
-        for &score in &scores {
-            let exact = (64.0 - (score.max(1) as f64).log2()) * 2f64.powi(32);
-            assert!((minus_log2(score) as f64 - exact).abs() <= 2.0, "{score}: {} {exact}", minus_log2(score));
-        }
-        scores.sort_unstable();
-        assert!(scores.windows(2).all(|two| minus_log2(two[0]) >= minus_log2(two[1])));
-    }
-
-    #[test]
-    fn costs_stay_what_they_are() {
-        let costs = [(SCORES[0], 100), (SCORES[1], 100), (SCORES[2], 50), (SCORES[3], 10_000), (u64::MAX, 10_000)];
-        assert_eq!(costs.map(|(score, weight)| cost(score, weight)), COSTS);
-    }
-
-    const COSTS: [u64; 5] = [19_996_883_000, 1_666_633_670_700, 342_510_127_800, 12_241_845_593, 1];
 
     /// Members of an older version compute the same scores.
     #[test]

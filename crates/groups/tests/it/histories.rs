@@ -420,7 +420,10 @@ async fn claim(slots: Slots, ledger: Ledger, name: &str, mut random: fastrand::R
     loop {
         let claimed = match random.u32(..4) {
             0 => slots.try_claim().await,
-            1 => slots.try_claim_for(Duration::from_millis(random.u64(..200))).await,
+            1 => match timeout(Duration::from_millis(random.u64(..200)), slots.claim()).await {
+                Ok(claimed) => claimed.map(Some),
+                Err(_) => Ok(None),
+            },
             _ => slots.claim().await.map(Some),
         };
         if let Ok(Some(slot)) = claimed {

@@ -16,8 +16,6 @@ pub(crate) struct Book {
     /// Members that were stopped: they do not notice that they own nothing any more until they go on.
     stopped: BTreeSet<String>,
     faults: Vec<String>,
-    /// Who has ever served which shard.
-    served: BTreeSet<(String, u32)>,
     moves: usize,
     grants: usize,
     /// How often a shard was served a little longer than it was owned, because the machine was late.
@@ -52,8 +50,7 @@ impl Ledger {
     /// With a hold, its clock decides until when the shard was owned, and not when the machine came to drop the service.
     pub(crate) fn begin(&self, name: &str, number: u32, token: u64, hold: Option<HoldMonitor>) -> Service {
         self.0.send_modify(|book| {
-            let Book { shards, stopped, faults, served, moves, grants, late, longest_gap } = book;
-            served.insert((name.to_owned(), number));
+            let Book { shards, stopped, faults, moves, grants, late, longest_gap } = book;
             let entry = &mut shards[number as usize];
             let is_lost = |hold: &HoldMonitor| matches!(hold.state(), HoldState::Lost(_));
             // The session of this member was expired by hand between the grant and this call. Another member may own the shard by
@@ -166,11 +163,6 @@ impl Book {
             .filter(|(shard, _)| self.owner(*shard) == Some(name))
             .map(|(shard, _)| shard)
             .collect()
-    }
-
-    /// The shards that it has ever served.
-    pub(crate) fn served_by(&self, name: &str) -> Vec<u32> {
-        self.served.iter().filter(|(server, _)| server == name).map(|(_, shard)| *shard).collect()
     }
 
     /// The shards without an owner.

@@ -71,14 +71,6 @@ pub(crate) fn shard(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "it should be the number of a shard, from 0 on".to_owned())
 }
 
-/// The share of a member of a group of shards.
-pub(crate) fn weight(text: &str) -> Result<f64, String> {
-    let weight = text.parse().ok().filter(|weight| (0.01..=100.0).contains(weight));
-    weight.ok_or_else(|| {
-        "it should be from 0.01 to 100, such as 2 or 0.5; `drain` gives a member nothing".to_owned()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

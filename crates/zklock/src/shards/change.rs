@@ -61,7 +61,6 @@ pub(crate) async fn change(change: &ShardsChange) -> Result<u8, Failure> {
 fn parts(change: &ShardsChange) -> (&str, &EndOfChange) {
     match change {
         ShardsChange::Drain(of) | ShardsChange::Undrain(of) => (&of.path, &of.end),
-        ShardsChange::Weight(of) => (&of.path, &of.end),
         ShardsChange::Pin(of) => (&of.path, &of.end),
         ShardsChange::Unpin(of) => (&of.path, &of.end),
     }
@@ -71,7 +70,6 @@ fn apply(change: &ShardsChange, rules: &mut Rules) -> Result<bool, Failure> {
     let changed = match change {
         ShardsChange::Drain(of) => rules.drain(&of.name),
         ShardsChange::Undrain(of) => Ok(rules.undrain(&of.name)),
-        ShardsChange::Weight(of) => rules.set_weight(&of.name, of.weight),
         ShardsChange::Pin(of) => rules.pin(of.shard, &of.name),
         ShardsChange::Unpin(of) => Ok(rules.unpin(of.shard)),
     };
@@ -139,7 +137,6 @@ fn warnings(change: &ShardsChange, ended: &Ended, members: &BTreeMap<String, Mem
     let (name, rules) = (
         match change {
             ShardsChange::Drain(of) | ShardsChange::Undrain(of) => Some(&of.name),
-            ShardsChange::Weight(of) => Some(&of.name),
             ShardsChange::Pin(of) => Some(&of.name),
             ShardsChange::Unpin(_) => None,
         },
@@ -164,7 +161,6 @@ fn done(change: &ShardsChange) -> String {
     match change {
         ShardsChange::Drain(of) => format!("{} is drained", plain(&of.name, 60)),
         ShardsChange::Undrain(of) => format!("{} is not drained any more", plain(&of.name, 60)),
-        ShardsChange::Weight(of) => format!("{} has the weight {}", plain(&of.name, 60), of.weight),
         ShardsChange::Pin(of) => format!("shard {} is pinned to {}", of.shard, plain(&of.name, 60)),
         ShardsChange::Unpin(of) => format!("shard {} is not pinned any more", of.shard),
     }

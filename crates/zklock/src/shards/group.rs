@@ -31,7 +31,6 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) owns: usize,
     pub(crate) planned: usize,
-    pub(crate) weight: f64,
     pub(crate) is_drained: bool,
     pub(crate) is_leaving: bool,
     /// When it joined; `None` if it is not in the group.
@@ -100,7 +99,7 @@ impl Group {
         for member in members.values_mut() {
             member.owns = shards.iter().filter(|shard| shard.owner.as_ref() == Some(&member.name)).count();
             member.planned = shards.iter().filter(|shard| shard.planned.as_ref() == Some(&member.name)).count();
-            (member.weight, member.is_drained) = (rules.weight(&member.name), rules.is_drained(&member.name));
+            member.is_drained = rules.is_drained(&member.name);
         }
         Ok(Self { members: members.into_values().collect(), shards, node, differs })
     }
@@ -133,7 +132,6 @@ impl Member {
             name: name.to_owned(),
             owns: 0,
             planned: 0,
-            weight: 1.0,
             is_drained: false,
             is_leaving: false,
             since: None,

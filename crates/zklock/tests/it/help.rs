@@ -2,7 +2,7 @@
 
 use crate::support::{code, stdout, zklock};
 
-const SUBCOMMANDS: [&str; 15] = [
+const SUBCOMMANDS: [&str; 14] = [
     "run",
     "hold",
     "list",
@@ -15,7 +15,6 @@ const SUBCOMMANDS: [&str; 15] = [
     "shards",
     "shards drain",
     "shards undrain",
-    "shards weight",
     "shards pin",
     "shards unpin",
 ];

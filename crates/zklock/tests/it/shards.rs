@@ -101,13 +101,6 @@ async fn each_change_of_the_plan_node_moves_shards_and_its_opposite_moves_them_b
             "drain orders-2",
         ),
         (
-            &["weight", "orders-0", "2.5"],
-            "orders-0 has the weight 2.5",
-            &["weight", "orders-0", "1"],
-            "orders-0 has the weight 1",
-            "weight 2.5 orders-0",
-        ),
-        (
             &["pin", &pinned, "orders-1"],
             "is pinned to orders-1",
             &["unpin", &pinned],
@@ -129,7 +122,6 @@ async fn each_change_of_the_plan_node_moves_shards_and_its_opposite_moves_them_b
                 .clone()
         };
         assert_eq!(member("orders-2")["drained"], json!(there[0] == "drain"));
-        assert_eq!(member("orders-0")["weight"], json!(if there[0] == "weight" { 2.5 } else { 1.0 }));
         assert_eq!(
             shown["shards"][pinned.parse::<usize>().expect("a number")]["pinned"],
             json!((there[0] == "pin").then_some("orders-1"))
@@ -148,9 +140,9 @@ async fn table_has_members_and_what_is_not_as_usual_and_all_shards_if_wanted() {
     settled(&world, &THREE[..2], "version 1\npin 7 orders-1").await;
     let table = stdout(&zklock(["shards", &world.path]));
     let rows: Vec<Vec<_>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["MEMBER", "OWNS", "PLANNED", "WEIGHT", "SINCE", "STATE"], "{table}");
+    assert_eq!(rows[0], ["MEMBER", "OWNS", "PLANNED", "SINCE", "STATE"], "{table}");
     let owns = members[0].shards.owned().len().to_string();
-    assert_eq!(rows[1][..4], ["orders-0", owns.as_str(), owns.as_str(), "1"], "{table}");
+    assert_eq!(rows[1][..3], ["orders-0", owns.as_str(), owns.as_str()], "{table}");
     assert_eq!(rows[4], ["SHARD", "STATE", "OWNER", "FOR", "PLANNED", "WHY"], "{table}");
     assert_eq!((rows[5][0], rows[5][1], rows[5][2]), ("7", "owned", "orders-1"), "{table}");
     assert!(table.contains("pinned to orders-1\n") && table.ends_with("\n24 shards: 24 owned\n"), "{table}");
@@ -194,7 +186,7 @@ async fn rubbish_in_the_node_is_shown_and_changed_by_nobody() {
     let world = World::new().await;
     let _members = members(&world, &THREE[..1]).await;
     settled(&world, &THREE[..1], "").await;
-    change(&world, &["weight", "orders-0", "2"]);
+    change(&world, &["pin", "2", "orders-0"]);
     write_node(&world, "version 1\ndrian orders-0\n").await;
     let done = zklock(["shards", &world.path]);
     assert_eq!(code(&done), Some(0));
@@ -261,20 +253,19 @@ async fn change_that_somebody_else_makes_first_changes_nothing() {
     let world = World::new().await;
     let _members = members(&world, &THREE[..1]).await;
     settled(&world, &THREE[..1], "").await;
-    change(&world, &["weight", "orders-0", "2"]);
+    change(&world, &["pin", "2", "orders-0"]);
     let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
     proxy.on_request(|one| if one.op == Op::SetData { Verdict::Hold } else { Verdict::Forward });
-    let arguments =
-        ["shards", "weight", "--hosts", &proxy.hosts(), &world.path, "orders-0", "3"].map(str::to_owned);
+    let arguments = ["shards", "pin", "--hosts", &proxy.hosts(), &world.path, "3", "orders-0"].map(str::to_owned);
     let changing = tokio::task::spawn_blocking(move || zklock(arguments));
     let written = proxy.wait_for(|one| one.op == Op::SetData);
     _ = tokio::time::timeout(PATIENCE, written).await.expect("a write");
-    write_node(&world, "version 1\nweight 3 orders-0\n").await;
+    write_node(&world, "version 1\npin 3 orders-0\n").await;
     proxy.on_request(|_| Verdict::Forward);
     proxy.heal();
     let done = changing.await.expect("no panic");
     assert_eq!(code(&done), Some(0), "{}", stderr(&done));
-    assert_eq!(stderr(&done), "zklock: nothing was changed: orders-0 has the weight 3\n");
+    assert_eq!(stderr(&done), "zklock: nothing was changed: shard 3 is pinned to orders-0\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

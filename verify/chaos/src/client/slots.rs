@@ -24,8 +24,7 @@ pub(super) async fn claim(mut worker: Worker) -> Result {
         let (way, since) = (Way::without_enqueue(&mut worker), now());
         let claimed = match way {
             Way::Try(limit) if limit.is_zero() => slots.try_claim().await,
-            Way::Try(limit) => slots.try_claim_for(limit).await,
-            Way::GiveUp(after) => match timeout(after, slots.claim()).await {
+            Way::Try(after) | Way::GiveUp(after) => match timeout(after, slots.claim()).await {
                 Ok(claimed) => claimed.map(Some),
                 Err(_) => continue,
             },
