@@ -66,7 +66,7 @@ impl Hold {
         acquisition: &AcquireSpan,
     ) -> Result<Self> {
         // One transaction created all nodes, so they have one czxid.
-        let Granted { op, czxid, .. } = granted;
+        let Granted { op, czxid, granted_by, .. } = granted;
         let node = granted.nodes.first().expect("a lock that was granted has a node");
         let token = FencingToken::of_node(node, options.token_epoch(), czxid)?;
         if session.is_grant_of_older_data(acquisition.after, czxid) {
@@ -82,7 +82,7 @@ impl Hold {
                 );
             });
         }
-        tracing::debug!(node, %token, "held");
+        tracing::debug!(node, %token, by = ?granted_by, "held");
         let core = HoldCore::new(session.core(), op, path, token, acquisition);
         Ok(Self {
             core,

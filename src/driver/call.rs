@@ -10,7 +10,7 @@ use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
 use crate::driver::state::State;
 use crate::error::Error;
-use crate::machine::{Admission, End, Event, Loss, Op, Phase, Spec, turn_of};
+use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 
 /// Builds the machine's description of an acquisition.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
@@ -76,6 +76,7 @@ pub(crate) struct Granted {
     pub(crate) op: Op,
     pub(crate) nodes: Vec<String>,
     pub(crate) czxid: i64,
+    pub(crate) granted_by: GrantedBy,
     /// `None` once a hold has taken the lock over.
     core: Option<Arc<Core>>,
 }
@@ -123,12 +124,12 @@ impl Future for Acquire {
         this.ahead = state.machine.ahead(op);
         match acquisition.phase {
             Phase::Held => {
-                let czxid = acquisition.czxid.0;
+                let (czxid, granted_by) = (acquisition.czxid.0, acquisition.granted_by.0);
                 this.op = None;
                 state.leave(op);
                 let nodes = state.nodes(op);
                 drop(state);
-                Poll::Ready(Ok(Granted { op, nodes, czxid, core: Some(core) }))
+                Poll::Ready(Ok(Granted { op, nodes, czxid, granted_by, core: Some(core) }))
             }
             Phase::Over(end) => {
                 let failed = failed(&mut state, op, end);

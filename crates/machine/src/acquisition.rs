@@ -69,11 +69,26 @@ pub struct Acquisition {
     pub change: Change,
     /// The result of the release, once all nodes are gone.
     pub released: End,
+    /// How the lock was granted.
+    pub granted_by: Untracked<GrantedBy>,
     /// Ticks since the grant, at most 2. A caller that waits for the loss sets the age to 2. At 2 the nodes of a hold are
     /// watched.
     pub age: u8,
     /// Whether the last listing of our own nodes showed these nodes.
     pub shown: Shown,
+}
+
+/// How a lock was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GrantedBy {
+    /// By the count in the answer to the create: no other child was there, or few enough for the permits.
+    Counted,
+    /// By a listing that showed the acquisition first, or enough free permits.
+    Listed,
+    /// By a hand-over in memory, from a holder of this session.
+    HandedOver,
+    /// By the deletion of the only contender ahead, a node of another session.
+    Deleted,
 }
 
 /// How far an acquisition has come.
@@ -194,6 +209,7 @@ impl Acquisition {
             czxid: Untracked(0),
             change: Change::None,
             released: End::Released,
+            granted_by: Untracked(GrantedBy::Listed),
             age: 0,
             shown: Shown::Unasked,
         }

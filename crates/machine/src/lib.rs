@@ -32,7 +32,7 @@ pub use crate::acquisition::Loss;
 pub use crate::hold::HoldState;
 pub use crate::name::ContenderKind;
 
-pub use crate::acquisition::{Acquisition, Admission, End, Phase, Spec};
+pub use crate::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
 pub use crate::downgrade::{Change, Replacement};
 pub use crate::identity::{Identity, OwnListing, Shown};
 pub use crate::listing::PathState;

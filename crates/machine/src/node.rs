@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Acquisition, Admission, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path, PathState,
-    Phase, Position, Spec, Trust, Untracked, caller_of, turn_of,
+    Acquisition, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path,
+    PathState, Phase, Position, Spec, Trust, Untracked, caller_of, turn_of,
 };
 
 /// The state of an acquisition's nodes.
@@ -181,6 +181,7 @@ impl<T: Trust> Machine<T> {
                 match granted {
                     Some(true) => {
                         acquisition.queues.iter_mut().for_each(|queue| queue.position = Position::First);
+                        acquisition.granted_by = Untracked(GrantedBy::Counted);
                         self.grant_or_confirm(now, op, is_fresh);
                     }
                     _ if acquisition.is_in_one_request() => self.take_turn(now, op),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::name::Order;
 use crate::{
-    Acquisition, Action, Admission, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
-    Outcome, Path, Phase, Shown, Trust, Untracked, Watch, is_turn, turn_of,
+    Acquisition, Action, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Node, Nodes,
+    Op, Outcome, Path, Phase, Shown, Trust, Untracked, Watch, is_turn, turn_of,
 };
 
 /// One of the queues of an acquisition, and its node there.
@@ -148,7 +148,7 @@ impl<T: Trust> Machine<T> {
             self.turn_listed(now, op, ahead);
         }
         if ahead == 0 {
-            return self.came_first(now, op, at, is_fresh);
+            return self.came_first(now, op, at, GrantedBy::Listed, is_fresh);
         }
         if !waits {
             return self.finish(now, op, End::Contended);
@@ -291,7 +291,7 @@ impl<T: Trust> Machine<T> {
         let is_next = is_deleted && *is_only && is_plain && queue.own_watch == WatchState::Set;
         // If trust does not suffice, a confirm goes out with the listing.
         if is_next && self.trust.suffices(now) && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
-            self.came_first(now, op, 0, true);
+            self.came_first(now, op, 0, GrantedBy::Deleted, true);
         } else {
             self.confirm_early(now, op, path);
             self.list_unwatched_queues(op);
@@ -320,7 +320,7 @@ impl<T: Trust> Machine<T> {
             .and_then(|acquisition| acquisition.single());
         match own.filter(|queue| !queue.is_near_wrap()).map(|queue| queue.own_watch) {
             // Without a watch on its own node, the follower would not notice a deletion by hand.
-            Some(WatchState::Set) => self.came_first(now, op, at, true),
+            Some(WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
             Some(WatchState::Sending) => self.move_to(op, at, Position::HandedOver),
             _ => self.request_listing(op, at),
         }
@@ -328,9 +328,10 @@ impl<T: Trust> Machine<T> {
 
     /// Notes that an acquisition is first in a queue. If it is first in all, grants the lock, or asks a quorum to
     /// confirm.
-    fn came_first(&mut self, now: Moment, op: Op, at: usize, is_fresh: bool) {
+    fn came_first(&mut self, now: Moment, op: Op, at: usize, granted_by: GrantedBy, is_fresh: bool) {
         self.move_to(op, at, Position::First);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        acquisition.granted_by = Untracked(granted_by);
         if acquisition.phase != Phase::Waiting || !acquisition.is_first() {
             return;
         }
@@ -525,7 +526,7 @@ impl<T: Trust> Machine<T> {
             _ => WatchState::Refused,
         };
         match (queue.position, queue.own_watch) {
-            (Position::HandedOver, WatchState::Set) => self.came_first(now, op, at, true),
+            (Position::HandedOver, WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
             (Position::HandedOver, _) => self.request_listing(op, at),
             _ => {}
         }
