@@ -46,7 +46,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Creates a contender that `lock` has listed. Its token has the epoch of `lock`.
+    /// Creates a waiter that `lock` has listed. Its token has the epoch of `lock`.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -54,35 +54,20 @@ impl Contender {
         data: Vec<u8>,
         stat: &Stat,
     ) -> Result<Self> {
-        let token = FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?;
-        let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
-        let contender = Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since);
-        Ok(Self { czxid: stat.czxid, ..contender })
-    }
-
-    /// Creates a waiter whose node carries `data`. Its `czxid` is right only if `token` has no epoch.
-    pub(crate) fn of(
-        path: &LockPath,
-        name: &NodeName<'_>,
-        token: FencingToken,
-        data: Vec<u8>,
-        session_id: i64,
-        since: SystemTime,
-    ) -> Self {
         let revoke_requested = data == REVOKE;
-        Self {
-            path: path.clone(),
+        Ok(Self {
+            path: queue.path.clone(),
             name: name.text.to_owned(),
             kind: name.kind,
             sequence: name.number,
-            czxid: token.get(),
-            token,
+            czxid: stat.czxid,
+            token: FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?,
             is_holder: false,
-            session_id,
+            session_id: stat.ephemeral_owner,
             identifier: if revoke_requested { Vec::new() } else { data },
             revoke_requested,
-            since,
-        }
+            since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
+        })
     }
 
     pub(crate) fn holding(self) -> Self {
