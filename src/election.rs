@@ -307,8 +307,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Returns an observer, which sees the leaders without being a candidate. It reads from the connected server, which
-    /// may be behind the others. [`is_stale`](Observer::is_stale) does not show that.
+    /// Returns an observer, which sees the leaders without being a candidate. It returns what it saw last, from the
+    /// connected server, which may be behind the others.
     ///
     /// # Examples
     ///
