@@ -173,12 +173,6 @@ impl Lock {
         acquisition.run(self.session.within(None, self.try_in(&acquisition)), token).await
     }
 
-    /// Acquires the lock if it is uncontended, however long the requests take.
-    pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
-        let acquisition = self.acquisition();
-        acquisition.run(self.try_in(&acquisition), token).await
-    }
-
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
         loop {
             match self.queue(acquisition, false, None).await {
