@@ -85,7 +85,6 @@ impl Lock {
             queues: nodes.collect(),
             permits: in_turn,
             removes,
-            ..Draft::default()
         };
         let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
