@@ -51,20 +51,10 @@ impl Session {
         let (core, limit) = (self.core(), self.timeout());
         close(core, &mut core.lock());
         let ended = until(&core.changes, || core.lock().closing);
-        let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
-            let mut state = core.lock();
-            if state.is_clean {
-                // The session's task has not reported the end yet, but no lock node is left.
-                return Closing::Released;
-            }
-            let client = state.give_client_up();
-            drop(state);
-            drop(client);
-            Closing::Unconfirmed
-        });
-        match closing {
-            Closing::Released => Ok(()),
-            Closing::Unconfirmed => Err(self.unavailable(limit)),
+        // If the session's task has not ended in time, it still drops the client later.
+        match tokio::time::timeout(limit, ended).await {
+            Ok(Closing::Released) => Ok(()),
+            Ok(Closing::Unconfirmed) | Err(_) => Err(self.unavailable(limit)),
         }
     }
 
