@@ -165,7 +165,7 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.core.valid_for()
+        self.monitor().valid_for()
     }
 
     /// Resolves when the lock is lost: while the process runs, before the servers can grant it to someone else.
@@ -198,7 +198,7 @@ impl Hold {
     ///
     /// As [`lost`](Self::lost).
     pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        self.core.clone().ended()
+        self.monitor().ended()
     }
 
     /// Returns a view of the hold that does not keep the lock.
@@ -296,7 +296,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.core.clone().revoke_requested()
+        self.monitor().revoke_requested()
     }
 
     /// Returns the lock path, or the first one if there are several.

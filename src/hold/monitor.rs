@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use zookeeper_client::Client;
 
+use crate::clock::now;
+use crate::driver::HoldListener;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::HoldState;
 use crate::hold::core::HoldCore;
+use crate::hold::{HoldState, REVOKE};
 use crate::options::validate_data;
 
 /// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
@@ -60,7 +62,11 @@ impl HoldMonitor {
     /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold has ended.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.0.valid_for()
+        if self.state().has_ended() {
+            return Duration::ZERO;
+        }
+        let until = self.0.driver.lock().machine.valid_until(self.0.op);
+        Duration::from_micros(until.since(now()))
     }
 
     /// Resolves when the hold has ended, with [`HoldState::Released`] or [`HoldState::Lost`]. See
@@ -82,7 +88,9 @@ impl HoldMonitor {
     /// # }
     /// ```
     pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        self.0.clone().ended()
+        self.0.attend();
+        let core = Arc::clone(&self.0);
+        async move { core.end().await }
     }
 
     /// Resolves when the lock is lost. After a release it never resolves; [`ended`](Self::ended) does.
@@ -113,17 +121,31 @@ impl HoldMonitor {
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.0.clone().revoke_requested()
+        self.0.attend();
+        let core = Arc::clone(&self.0);
+        async move {
+            // No timer is needed for a loss: this future then stays pending.
+            let revoked = || match core.state().has_ended() {
+                true => Some(false),
+                false => core.is_asked_for().then_some(true),
+            };
+            if !core.until_woken(revoked, pending::<()>).await {
+                drop(core);
+                pending().await
+            }
+        }
     }
 
     /// Asks the holder to release, without a request to the servers.
     pub(crate) fn revoke(&self) {
-        self.0.revoke();
+        self.0.saw(REVOKE);
     }
 
     /// Returns the first node, and the client of the session. `None` once the hold has ended or the session is closed.
     pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
-        self.0.writes()
+        let state = self.0.driver.lock();
+        let node = state.nodes(self.0.op).into_iter().next()?;
+        Some((node, state.client.clone()?))
     }
 
     /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold has ended.
@@ -132,14 +154,16 @@ impl HoldMonitor {
     ///
     /// Dropping the future loses nothing.
     pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        let before = self.state();
-        let changed = self.0.clone().changed_from(before);
-        async move { if before.has_ended() { before } else { changed.await } }
+        let (core, before) = (Arc::clone(&self.0), self.state());
+        core.attend();
+        let changed = move |state: &HoldState| before.has_ended() || *state != before;
+        async move { core.until(|| Some(core.state()).filter(changed)).await }
     }
 
     pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
         validate_data("data", &data)?;
-        self.0.proclaim(data).await
+        self.0.attend();
+        self.0.write(&data).await
     }
 
     /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
