@@ -308,7 +308,7 @@ macro_rules! for_operators {
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// The call is only a request: our holders see it by [`revoke_requested`](crate::Hold::revoke_requested),
+            /// The call is only a request: our holders see it by [`revoke_requested`](crate::HoldMonitor::revoke_requested),
             /// Curator's by `makeRevocable`. The request overwrites the contender's identifier on the servers:
             /// afterwards `contenders` returns an empty identifier, and
             /// [`revoke_requested`](crate::Contender::revoke_requested) is true. A contender that was listed before the

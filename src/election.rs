@@ -342,7 +342,7 @@ impl Leadership {
     /// beginning, use it as the identifier.
     ///
     /// A revocation overwrites the identifier or `data`. If `proclaim` overwrites a revocation in turn, the leader still
-    /// receives the revocation: [`revoke_requested`](crate::Hold::revoke_requested) resolves.
+    /// receives the revocation: [`revoke_requested`](crate::HoldMonitor::revoke_requested) resolves.
     ///
     /// # Cancel safety
     ///

@@ -223,5 +223,5 @@ fn was_lost(granted: &Result<Granted, Failed>) -> bool {
 }
 
 fn token(held: &Option<Hold>) -> Option<FencingToken> {
-    held.as_ref().map(Hold::fencing_token)
+    held.as_ref().map(|hold| hold.fencing_token())
 }

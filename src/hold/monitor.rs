@@ -18,6 +18,7 @@ use crate::hold::{HoldState, REVOKE};
 use crate::options::validate_data;
 
 /// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
+/// Every guard dereferences to the monitor of its hold.
 ///
 /// A monitor is cheap to clone, and does not keep the session alive. A task that only has the monitor must expect
 /// [`HoldState::Released`].
@@ -41,25 +42,65 @@ impl HoldMonitor {
         Self(core)
     }
 
+    pub(super) fn core(&self) -> &HoldCore {
+        &self.0
+    }
+
     /// Returns the lock path, or the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
         self.0.path.as_str()
     }
 
-    /// Returns the token of the hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
+    /// Returns the token of the hold. It is larger than the token of every earlier conflicting hold.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// println!("UPDATE orders SET token = {0} WHERE token <= {0}", guard.fencing_token());
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.0.token
     }
 
-    /// Returns the state of the hold right now. See [`Hold::state`](crate::Hold::state).
+    /// Returns the state of the hold right now.
+    ///
+    /// The call compares times and waits for no answer, so the state is right even directly after a pause of the process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// match guard.state() {
+    ///     HoldState::Held => println!("go on"),
+    ///     HoldState::Suspended => println!("begin nothing that takes long"),
+    ///     ended => println!("stop: {ended}"),
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.0.state()
     }
 
     /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use std::time::Duration;
+    ///
+    /// if guard.valid_for() < Duration::from_secs(1) {
+    ///     println!("not now");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         if self.state().has_ended() {
@@ -69,8 +110,10 @@ impl HoldMonitor {
         Duration::from_micros(until.since(now()))
     }
 
-    /// Resolves when the hold has ended, with [`HoldState::Released`] or [`HoldState::Lost`]. See
-    /// [`Hold::lost`](crate::Hold::lost).
+    /// Resolves when the hold has ended: with [`HoldState::Released`] by its release or the drop of its guard, or with
+    /// [`HoldState::Lost`], like [`lost`](Self::lost).
+    ///
+    /// The future borrows neither the monitor nor the guard.
     ///
     /// # Cancel safety
     ///
@@ -93,17 +136,33 @@ impl HoldMonitor {
         async move { core.end().await }
     }
 
-    /// Resolves when the lock is lost. After a release it never resolves; [`ended`](Self::ended) does.
+    /// Resolves when the lock is lost: while the process runs, before the servers can grant it to someone else.
+    ///
+    /// The future borrows neither the monitor nor the guard. After a release it never resolves; [`ended`](Self::ended)
+    /// does.
     ///
     /// # Cancel safety
     ///
     /// As [`ended`](Self::ended).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// tokio::select! {
+    ///     loss = guard.lost() => println!("stop: {loss}"),
+    ///     _ = tokio::signal::ctrl_c() => println!("done"),
+    /// }
+    /// # }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         lost(self.ended())
     }
 
-    /// Resolves when the holder is asked to release. Once the hold has ended, it never resolves. See
-    /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
+    /// Resolves when the holder is asked to release: by a call of `revoke`, by Curator's `Revoker`, or because the session
+    /// is [drained](crate::Session::drain). The holder decides whether to release.
+    ///
+    /// The future borrows neither the monitor nor the guard. Once the hold has ended, it never resolves.
     ///
     /// # Cancel safety
     ///
@@ -113,11 +172,13 @@ impl HoldMonitor {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(monitor: zookeeper_recipes::HoldMonitor) {
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
     /// tokio::select! {
-    ///     () = monitor.revoke_requested() => println!("finish the step, and release"),
-    ///     ended = monitor.ended() => println!("{ended}"),
+    ///     done = guard.run_until_lost(async { /* a long job */ }) => done?,
+    ///     () = guard.revoke_requested() => println!("another contender wants the lock"),
     /// }
+    /// drop(guard);
+    /// # Ok(())
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
@@ -153,6 +214,18 @@ impl HoldMonitor {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// while guard.changed().await == HoldState::Suspended {
+    ///     println!("disconnected");
+    /// }
+    /// # }
+    /// ```
     pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
         let (core, before) = (Arc::clone(&self.0), self.state());
         core.attend();

@@ -62,7 +62,7 @@ impl Session {
     /// how many holds were cut off.
     ///
     /// From the call on, waiters get [`Error::Closed`], and so does every new acquisition, `try_lock` included. Each
-    /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::Hold::revoke_requested) resolves.
+    /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::HoldMonitor::revoke_requested) resolves.
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
     /// have ended, or `limit` has passed, the session is closed. So the call takes `limit` and one session timeout at most.
     ///
