@@ -130,7 +130,7 @@ impl Contender {
     /// Returns whether someone has asked the contender to release, with `revoke` or with Curator's `Revoker`.
     ///
     /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader
-    /// that [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: the leader
+    /// that [proclaims](crate::HoldMonitor::proclaim) something afterwards overwrites the request in turn: the leader
     /// has received the request, but this method returns false.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {

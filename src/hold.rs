@@ -12,11 +12,11 @@ mod monitor;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 
 use tracing::{Instrument, Span};
-use zookeeper_client::{CheckWriter, Client};
+use zookeeper_client::CheckWriter;
 
 use crate::driver::{self, Failed, Granted};
 use crate::error::{Error, Loss, Result};
@@ -32,7 +32,6 @@ pub use self::monitor::HoldMonitor;
 pub use crate::machine::HoldState;
 
 pub(crate) use self::monitor::run_until;
-use self::monitor::resigned;
 pub(crate) use crate::options::REVOKE;
 
 /// A held lock.
@@ -50,8 +49,6 @@ pub struct Hold {
     monitor: HoldMonitor,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The client that [`Hold::check_writer`] borrows, set by its first call. Inner `None`: the session had no client.
-    client: OnceLock<Option<Arc<Client>>>,
     /// Keeps the session alive as long as the guard.
     session: Session,
     /// Whether the release has ended and the driver has forgotten the acquisition. Then a drop has nothing left to do.
@@ -89,7 +86,6 @@ impl Hold {
         Ok(Self {
             monitor: HoldMonitor::new(core),
             nodes: granted.keep(),
-            client: OnceLock::new(),
             session: session.clone(),
             is_forgotten: false,
         })
@@ -107,7 +103,7 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn monitor(&self) -> HoldMonitor {
-        self.monitor.clone()
+        HoldMonitor::new(Arc::clone(&self.core))
     }
 
     /// Runs `future` for as long as the lock is held.
@@ -164,7 +160,7 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn span(&self) -> &Span {
-        &self.core().seen.span
+        &self.core.seen.span
     }
 
     /// Returns the full paths of the hold's nodes.
@@ -203,21 +199,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn check_writer(&self) -> Result<CheckWriter<'_>, Loss> {
-        if let Some(loss) = self.state().loss() {
-            return Err(loss);
-        }
-        let client =
-            self.client.get_or_init(|| self.session.core().lock().client.clone()).as_ref().ok_or(Loss::Closed)?;
-        let (first, rest) = self.nodes.split_first().expect("a hold has a node");
-        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
-        for node in rest {
-            writer.add_check_version(node, -1).expect("the path of a node is valid");
-        }
-        Ok(writer)
-    }
-
-    fn core(&self) -> &HoldCore {
-        self.monitor.core()
+        self.monitor.check_writer().map_err(|ended| ended.loss().unwrap_or(Loss::Expired))
     }
 
     /// Returns the session of the hold.
@@ -231,14 +213,14 @@ impl Hold {
         let mut has_begun = false;
         let released = poll_fn(|cx| {
             if std::mem::replace(&mut has_begun, true) {
-                return driver::poll_released(self.session.core(), self.core().op, cx).map_err(Ok);
+                return driver::poll_released(self.session.core(), self.core.op, cx).map_err(Ok);
             }
             // This sends the delete. The delete is sent again until it is answered, even if this future is dropped.
-            if let Some(loss) = self.core().begin_release(cx.waker().clone()).loss() {
+            if let Some(loss) = self.core.begin_release(cx.waker().clone()).loss() {
                 return Poll::Ready(Err(Err(loss)));
             }
-            if self.core().note_end(HoldState::Released) {
-                self.core().seen.ended(None);
+            if self.core.note_end(HoldState::Released) {
+                self.core.seen.ended(None);
             }
             Poll::Pending
         });
@@ -259,7 +241,7 @@ impl Hold {
     ///
     /// Dropping the future releases the hold, like dropping the guard.
     pub(crate) async fn downgrade(mut self) -> Result<Self, (Self, Error)> {
-        match self.core().downgraded().await {
+        match self.core.downgraded().await {
             Ok(nodes) => {
                 self.nodes = nodes;
                 Ok(self)
@@ -283,11 +265,11 @@ impl Drop for Hold {
             return;
         }
         // The hold may be lost without a report yet, as after a pause. Then its monitors must not see a release.
-        let is_released = !self.state().has_ended() && self.core().note_end(HoldState::Released);
-        driver::abandon(self.session.core(), self.core().op);
+        let is_released = !self.state().has_ended() && self.core.note_end(HoldState::Released);
+        driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
         if is_released {
-            self.core().seen.ended(None);
+            self.core.seen.ended(None);
         }
     }
 }

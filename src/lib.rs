@@ -255,7 +255,7 @@ pub use crate::config::Config;
 #[doc(inline)]
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard};
-pub use crate::election::{Election, Leadership, Observer, Term};
+pub use crate::election::{Election, Leadership, Observer};
 #[doc(inline)]
 pub use crate::error::{Error, Loss, Result};
 pub use crate::fencing_token::FencingToken;

@@ -80,12 +80,7 @@ impl Lock {
             Permits { limit: *limit, turn: Arc::new(turn) }
         });
         let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
-        let draft = Draft {
-            options: options.clone(),
-            queues: nodes.collect(),
-            permits: in_turn,
-            removes,
-        };
+        let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
         let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
         let lock = Self { session, path, options, queues: queues.into(), draft, permits };

@@ -12,7 +12,7 @@ use crate::clock::now;
 use crate::driver::{self, HoldListener, State};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
-use crate::hold::{HoldState, REVOKE, resigned};
+use crate::hold::{HoldState, REVOKE};
 use crate::machine::{Change, Event, Kind, Life, Op};
 use crate::path::LockPath;
 use crate::session::Zk;
@@ -157,7 +157,7 @@ impl HoldCore {
     /// Writes `data` to the first node.
     pub(super) async fn write(&self, data: &[u8]) -> Result<()> {
         let ended = || match self.state() {
-            HoldState::Released => resigned(),
+            HoldState::Released => Error::invalid("hold", "it was released; proclaim while it lasts"),
             HoldState::Lost(loss) => loss.into(),
             _ => Loss::Expired.into(),
         };

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use zookeeper_client::Client;
+use zookeeper_client::{CheckWriter, Client};
 
 use crate::clock::now;
 use crate::driver::HoldListener;
-use crate::error::{Error, Loss, Result};
+use crate::error::{Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::HoldCore;
 use crate::hold::{HoldState, REVOKE};
@@ -35,21 +35,21 @@ use crate::options::validate_data;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct HoldMonitor(Arc<HoldCore>);
+pub struct HoldMonitor {
+    pub(super) core: Arc<HoldCore>,
+    /// The client that [`HoldMonitor::check_writer`] borrows, set by its first call. Inner `None`: the session had no client.
+    client: OnceLock<Option<Arc<Client>>>,
+}
 
 impl HoldMonitor {
     pub(super) fn new(core: Arc<HoldCore>) -> Self {
-        Self(core)
-    }
-
-    pub(super) fn core(&self) -> &HoldCore {
-        &self.0
+        Self { core, client: OnceLock::new() }
     }
 
     /// Returns the lock path, or the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.0.path.as_str()
+        self.core.path.as_str()
     }
 
     /// Returns the token of the hold. It is larger than the token of every earlier conflicting hold.
@@ -63,7 +63,7 @@ impl HoldMonitor {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.0.token
+        self.core.token
     }
 
     /// Returns the state of the hold right now.
@@ -85,7 +85,7 @@ impl HoldMonitor {
     /// ```
     #[must_use]
     pub fn state(&self) -> HoldState {
-        self.0.state()
+        self.core.state()
     }
 
     /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold has ended.
@@ -106,7 +106,7 @@ impl HoldMonitor {
         if self.state().has_ended() {
             return Duration::ZERO;
         }
-        let until = self.0.driver.lock().machine.valid_until(self.0.op);
+        let until = self.core.driver.lock().machine.valid_until(self.core.op);
         Duration::from_micros(until.since(now()))
     }
 
@@ -131,8 +131,8 @@ impl HoldMonitor {
     /// # }
     /// ```
     pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        self.0.attend();
-        let core = Arc::clone(&self.0);
+        self.core.attend();
+        let core = Arc::clone(&self.core);
         async move { core.end().await }
     }
 
@@ -182,8 +182,8 @@ impl HoldMonitor {
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.0.attend();
-        let core = Arc::clone(&self.0);
+        self.core.attend();
+        let core = Arc::clone(&self.core);
         async move {
             // No timer is needed for a loss: this future then stays pending.
             let revoked = || match core.state().has_ended() {
@@ -199,14 +199,7 @@ impl HoldMonitor {
 
     /// Asks the holder to release, without a request to the servers.
     pub(crate) fn revoke(&self) {
-        self.0.saw(REVOKE);
-    }
-
-    /// Returns the first node, and the client of the session. `None` once the hold has ended or the session is closed.
-    pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
-        let state = self.0.driver.lock();
-        let node = state.nodes(self.0.op).into_iter().next()?;
-        Some((node, state.client.clone()?))
+        self.core.saw(REVOKE);
     }
 
     /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold has ended.
@@ -227,16 +220,82 @@ impl HoldMonitor {
     /// # }
     /// ```
     pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        let (core, before) = (Arc::clone(&self.0), self.state());
+        let (core, before) = (Arc::clone(&self.core), self.state());
         core.attend();
         let changed = move |state: &HoldState| before.has_ended() || *state != before;
         async move { core.until(|| Some(core.state()).filter(changed)).await }
     }
 
-    pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
+    /// Writes `data` over the identifier in the hold's first node. A leader shows observers its address or the progress of
+    /// its work that way.
+    ///
+    /// Observers see the identifier first, as [`Contender::identifier`](crate::Contender::identifier), and then `data`. If
+    /// you know `data` from the beginning, use it as the identifier.
+    ///
+    /// A revocation overwrites the identifier or `data`. If `proclaim` overwrites a revocation in turn, the holder still
+    /// receives the revocation: [`revoke_requested`](Self::revoke_requested) resolves.
+    ///
+    /// # Cancel safety
+    ///
+    /// After dropping the future, `data` may have been written or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before the servers answered;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written, or the lock was released;
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leadership: zookeeper_recipes::Leadership) -> Result<(), zookeeper_recipes::Error> {
+    /// leadership.proclaim("10.0.0.7:8080").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
+        let data = data.into();
         validate_data("data", &data)?;
-        self.0.attend();
-        self.0.write(&data).await
+        self.core.attend();
+        self.core.write(&data).await
+    }
+
+    /// Begins a transaction that succeeds only while every node of the hold exists. See
+    /// [`Hold::check_writer`](crate::Hold::check_writer).
+    ///
+    /// From the first call on, this monitor keeps the client until the monitor is dropped, and so do clones that are made
+    /// later.
+    ///
+    /// # Errors
+    ///
+    /// The end of the hold, lost or released, if it has ended already.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(term: zookeeper_recipes::HoldMonitor) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut writer = term.check_writer()?;
+    /// writer.add_set_data("/shards/7/owner", b"10.0.0.7:8080", None)?;
+    /// writer.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_writer(&self) -> Result<CheckWriter<'_>, HoldState> {
+        if let Some(ended) = self.state().end() {
+            return Err(ended);
+        }
+        let (nodes, client) = {
+            let state = self.core.driver.lock();
+            (state.nodes(self.core.op), self.client.get_or_init(|| state.client.clone()))
+        };
+        let (Some((first, rest)), Some(client)) = (nodes.split_first(), client) else {
+            return Err(HoldState::Lost(Loss::Closed));
+        };
+        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
+        for node in rest {
+            writer.add_check_version(node, -1).expect("the path of a node is valid");
+        }
+        Ok(writer)
     }
 
     /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
@@ -272,11 +331,6 @@ impl fmt::Debug for HoldMonitor {
             .field("state", &self.state())
             .finish()
     }
-}
-
-/// Returns the error for a leader that proclaims data after it has resigned.
-pub(super) fn resigned() -> Error {
-    Error::invalid("leadership", "it was resigned; proclaim while it lasts")
 }
 
 /// Waits for the loss of a hold. Stays pending after a release.
