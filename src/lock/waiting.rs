@@ -55,10 +55,7 @@ pub struct Waiting<G> {
 
 impl<G> Waiting<G> {
     /// Joins the queue of `lock`. Returns once the position is known.
-    pub(crate) async fn enqueue(lock: Lock, guard: impl FnOnce(Hold) -> G + Send + 'static) -> Result<Self>
-    where
-        G: 'static,
-    {
+    pub(crate) async fn enqueue(lock: Lock, guard: impl FnOnce(Hold) -> G + Send + 'static) -> Result<Self> {
         let progress = Arc::<Progress>::default();
         let ahead = progress.clone();
         let mut place = async move { lock.acquire_with(Some(&ahead), false).await }.boxed();
