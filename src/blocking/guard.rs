@@ -190,7 +190,7 @@ impl Guard<crate::semaphore::SemaphorePermit> {
 }
 
 impl Guard<crate::election::Leadership> {
-    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
+    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::HoldMonitor::proclaim) of the async
     /// leadership.
     ///
     /// # Errors
