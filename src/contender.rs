@@ -46,7 +46,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Creates a contender that `lock` has listed. Its token has the epoch of `lock`.
+    /// Creates a waiter that `lock` has listed. Its token has the epoch of `lock`.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -54,35 +54,20 @@ impl Contender {
         data: Vec<u8>,
         stat: &Stat,
     ) -> Result<Self> {
-        let token = FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?;
-        let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
-        let contender = Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since);
-        Ok(Self { czxid: stat.czxid, ..contender })
-    }
-
-    /// Creates a waiter whose node carries `data`. Its `czxid` is right only if `token` has no epoch.
-    pub(crate) fn of(
-        path: &LockPath,
-        name: &NodeName<'_>,
-        token: FencingToken,
-        data: Vec<u8>,
-        session_id: i64,
-        since: SystemTime,
-    ) -> Self {
         let revoke_requested = data == REVOKE;
-        Self {
-            path: path.clone(),
+        Ok(Self {
+            path: queue.path.clone(),
             name: name.text.to_owned(),
             kind: name.kind,
             sequence: name.number,
-            czxid: token.get(),
-            token,
+            czxid: stat.czxid,
+            token: FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?,
             is_holder: false,
-            session_id,
+            session_id: stat.ephemeral_owner,
             identifier: if revoke_requested { Vec::new() } else { data },
             revoke_requested,
-            since,
-        }
+            since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
+        })
     }
 
     pub(crate) fn holding(self) -> Self {
@@ -145,7 +130,7 @@ impl Contender {
     /// Returns whether someone has asked the contender to release, with `revoke` or with Curator's `Revoker`.
     ///
     /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader
-    /// that [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: the leader
+    /// that [proclaims](crate::HoldMonitor::proclaim) something afterwards overwrites the request in turn: the leader
     /// has received the request, but this method returns false.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
@@ -323,7 +308,7 @@ macro_rules! for_operators {
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// The call is only a request: our holders see it by [`revoke_requested`](crate::Hold::revoke_requested),
+            /// The call is only a request: our holders see it by [`revoke_requested`](crate::HoldMonitor::revoke_requested),
             /// Curator's by `makeRevocable`. The request overwrites the contender's identifier on the servers:
             /// afterwards `contenders` returns an empty identifier, and
             /// [`revoke_requested`](crate::Contender::revoke_requested) is true. A contender that was listed before the

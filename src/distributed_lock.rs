@@ -93,13 +93,13 @@ pub trait DistributedLock: Send + Sync {
 /// ```
 #[async_trait]
 pub trait LockGuard: Debug + Send + Sync {
-    /// Returns the token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
+    /// Returns the token of this hold. See [`Hold::fencing_token`](crate::HoldMonitor::fencing_token).
     fn fencing_token(&self) -> FencingToken;
 
-    /// Returns the state of the hold right now. See [`Hold::state`](crate::Hold::state).
+    /// Returns the state of the hold right now. See [`Hold::state`](crate::HoldMonitor::state).
     fn state(&self) -> HoldState;
 
-    /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).
+    /// Resolves when the lock is lost. See [`Hold::lost`](crate::HoldMonitor::lost).
     fn lost(&self) -> BoxFuture<'static, Loss>;
 
     /// Releases the lock and waits for the confirmation, for at most one session timeout. When the work is done, it is
@@ -110,11 +110,11 @@ pub trait LockGuard: Debug + Send + Sync {
     fn path(&self) -> &str;
 
     /// Returns how long the hold stays trusted if no server answers; zero when it is lost. See
-    /// [`Hold::valid_for`](crate::Hold::valid_for).
+    /// [`Hold::valid_for`](crate::HoldMonitor::valid_for).
     fn valid_for(&self) -> Duration;
 
     /// Resolves when someone asks the holder to release; by default never. See
-    /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
+    /// [`Hold::revoke_requested`](crate::HoldMonitor::revoke_requested).
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {
         pending().boxed()
     }

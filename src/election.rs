@@ -17,7 +17,6 @@ use crate::queue::Kind;
 use crate::session::Session;
 
 pub use self::observer::Observer;
-pub use self::term::Term;
 
 #[cfg(feature = "blocking")]
 pub(crate) use self::pauses::TermEnd;
@@ -161,16 +160,17 @@ impl Election {
     /// Campaigns and leads, term after term, until the future is dropped or the session is over. Use it for a service
     /// that leads whenever it can.
     ///
-    /// When the candidate is elected, it calls `term`, and runs the returned future until that future ends or the
-    /// leadership is lost. Then the candidate resigns and campaigns again. A lost leadership is no error. A campaign that
-    /// fails is logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
+    /// When the candidate is elected, it calls `term` with a [monitor](HoldMonitor) of the leadership, and runs the
+    /// returned future until that future ends or the leadership is lost. Then the candidate resigns and campaigns again. A
+    /// lost leadership is no error. A campaign that fails is logged as a warning and retried after a pause, of 100 ms at
+    /// first and 5 s at most.
     ///
     /// After a term that panics, or that ends within a second while the leadership lasts (even on request), the candidate
     /// pauses for 1 s. Each further pause is twice as long, up to 30 s. Meanwhile the candidate is not in the queue, so
     /// that another can lead. A panic is logged as an error with its text, a short term as a warning without a reason: log
     /// your error before the term returns. After a term of more than 30 s the next pause is 1 s again.
     ///
-    /// The candidate resigns only when the future of the term ends, even if that future drops its [`Term`]. When the
+    /// The candidate resigns only when the future of the term ends, even if that future drops the monitor. When the
     /// leadership is lost, the future of the term is dropped at its next `await`; see
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
@@ -203,7 +203,7 @@ impl Election {
     /// ```
     pub fn run<F, R>(&self, term: F) -> impl Future<Output = Result<()>> + Send + use<F, R>
     where
-        F: FnMut(Term) -> R + Send,
+        F: FnMut(HoldMonitor) -> R + Send,
         R: Future<Output = ()> + Send,
     {
         run_until(self.clone(), pending(), term)
@@ -244,7 +244,7 @@ impl Election {
     pub fn run_until<S, F, R>(&self, stop: S, term: F) -> impl Future<Output = Result<()>> + Send + use<S, F, R>
     where
         S: Future<Output = ()> + Send,
-        F: FnMut(Term) -> R + Send,
+        F: FnMut(HoldMonitor) -> R + Send,
         R: Future<Output = ()> + Send,
     {
         run_until(self.clone(), stop, term)
@@ -287,7 +287,7 @@ impl Election {
     /// be behind the others, so the leader may have resigned already, or have a successor.
     ///
     /// A leader that was asked to resign has an [empty identifier](Contender::identifier), until it
-    /// [proclaims](Leadership::proclaim) something.
+    /// [proclaims](HoldMonitor::proclaim) something.
     ///
     /// # Errors
     ///
@@ -307,8 +307,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Returns an observer, which sees the leaders without being a candidate. It reads from the connected server, which
-    /// may be behind the others. [`is_stale`](Observer::is_stale) does not show that.
+    /// Returns an observer, which sees the leaders without being a candidate. It returns what it saw last, from the
+    /// connected server, which may be behind the others.
     ///
     /// # Examples
     ///
@@ -333,36 +333,4 @@ for_operators!(Election: |election| &election.lock);
 guard! {
     /// A won [`Election`]. Dropping it resigns in the background.
     Leadership, resign
-}
-
-impl Leadership {
-    /// Shows observers `data` instead of the identifier, for example an address, or the progress of the work.
-    ///
-    /// Observers see the identifier first, as [`Contender::identifier`], and then `data`. If you know `data` from the
-    /// beginning, use it as the identifier.
-    ///
-    /// A revocation overwrites the identifier or `data`. If `proclaim` overwrites a revocation in turn, the leader still
-    /// receives the revocation: [`revoke_requested`](crate::Hold::revoke_requested) resolves.
-    ///
-    /// # Cancel safety
-    ///
-    /// After dropping the future, `data` may have been written or not.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`](crate::Error::Lost) if the leadership was lost before the servers answered;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written, or the leadership was resigned;
-    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(leadership: zookeeper_recipes::Leadership) -> Result<(), zookeeper_recipes::Error> {
-    /// leadership.proclaim("10.0.0.7:8080").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.0.monitor().proclaim(data.into()).await
-    }
 }

@@ -11,12 +11,12 @@ mod monitor;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, OnceLock};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use tracing::{Instrument, Span};
-use zookeeper_client::{CheckWriter, Client};
+use zookeeper_client::CheckWriter;
 
 use crate::driver::{self, Failed, Granted};
 use crate::error::{Error, Loss, Result};
@@ -32,24 +32,23 @@ pub use self::monitor::HoldMonitor;
 pub use crate::machine::HoldState;
 
 pub(crate) use self::monitor::run_until;
-use self::monitor::{lost, resigned};
 pub(crate) use crate::options::REVOKE;
 
 /// A held lock.
 ///
-/// Every guard dereferences to a hold. While the process runs, a hold reports its loss *before* the servers can grant
-/// the lock to someone else. A paused process cannot report it, which is why stores check the [fencing
-/// token](Self::fencing_token).
+/// Every guard dereferences to a hold, and a hold to its [`HoldMonitor`], which has the fencing token and the state.
+/// While the process runs, a hold reports its loss *before* the servers can grant the lock to someone else. A paused
+/// process cannot report it, which is why stores check the [fencing token](HoldMonitor::fencing_token).
+///
+/// A `clone()` of a guard is a clone of its monitor: it does not keep the lock.
 ///
 /// # Panics
 ///
 /// Every future of a hold may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 pub struct Hold {
-    core: Arc<HoldCore>,
+    monitor: HoldMonitor,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The client that [`Hold::check_writer`] borrows, set by its first call. Inner `None`: the session had no client.
-    client: OnceLock<Option<Arc<Client>>>,
     /// Keeps the session alive as long as the guard.
     session: Session,
     /// Whether the release has ended and the driver has forgotten the acquisition. Then a drop has nothing left to do.
@@ -85,120 +84,11 @@ impl Hold {
         tracing::debug!(node, %token, by = ?granted_by, "held");
         let core = HoldCore::new(session.core(), op, path, token, acquisition);
         Ok(Self {
-            core,
+            monitor: HoldMonitor::new(core),
             nodes: granted.keep(),
-            client: OnceLock::new(),
             session: session.clone(),
             is_forgotten: false,
         })
-    }
-
-    /// Returns the token of this hold. It is larger than the token of every earlier conflicting hold.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// println!("UPDATE orders SET token = {0} WHERE token <= {0}", guard.fencing_token());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.core.token
-    }
-
-    /// Returns the state of the hold right now.
-    ///
-    /// The call compares times and waits for no answer, so the state is right even directly after a pause of the process.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use zookeeper_recipes::HoldState;
-    ///
-    /// match guard.state() {
-    ///     HoldState::Held => println!("go on"),
-    ///     HoldState::Suspended => println!("begin nothing that takes long"),
-    ///     ended => println!("stop: {ended}"),
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn state(&self) -> HoldState {
-        self.core.state()
-    }
-
-    /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold is lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use zookeeper_recipes::HoldState;
-    ///
-    /// while guard.changed().await == HoldState::Suspended {
-    ///     println!("disconnected");
-    /// }
-    /// # }
-    /// ```
-    pub fn changed(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        self.monitor().changed()
-    }
-
-    /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold is lost.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use std::time::Duration;
-    ///
-    /// if guard.valid_for() < Duration::from_secs(1) {
-    ///     println!("not now");
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn valid_for(&self) -> Duration {
-        self.core.valid_for()
-    }
-
-    /// Resolves when the lock is lost: while the process runs, before the servers can grant it to someone else.
-    ///
-    /// The future does not borrow the guard. Once the guard is released it never resolves; [`ended`](Self::ended) does.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing. Each call returns its own future.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// tokio::select! {
-    ///     loss = guard.lost() => println!("stop: {loss}"),
-    ///     _ = tokio::signal::ctrl_c() => println!("done"),
-    /// }
-    /// # }
-    /// ```
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
-        lost(self.ended())
-    }
-
-    /// Resolves when the hold has ended: by its release or drop, or by its [loss](Self::lost).
-    ///
-    /// The future does not borrow the guard.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lost`](Self::lost).
-    pub fn ended(&self) -> impl Future<Output = HoldState> + Send + 'static + use<> {
-        self.core.clone().ended()
     }
 
     /// Returns a view of the hold that does not keep the lock.
@@ -213,7 +103,7 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn monitor(&self) -> HoldMonitor {
-        HoldMonitor::new(self.core.clone())
+        HoldMonitor::new(Arc::clone(&self.core))
     }
 
     /// Runs `future` for as long as the lock is held.
@@ -273,38 +163,6 @@ impl Hold {
         &self.core.seen.span
     }
 
-    /// Resolves when the holder is asked to release: by a call of `revoke`, by Curator's `Revoker`, or because the session
-    /// is [drained](Session::drain). The holder decides whether to release.
-    ///
-    /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before
-    /// the call.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
-    /// tokio::select! {
-    ///     done = guard.run_until_lost(async { /* a long job */ }) => done?,
-    ///     () = guard.revoke_requested() => println!("another contender wants the lock"),
-    /// }
-    /// drop(guard);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.core.clone().revoke_requested()
-    }
-
-    /// Returns the lock path, or the first one if there are several.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.core.path.as_str()
-    }
-
     /// Returns the full paths of the hold's nodes.
     #[must_use]
     pub fn nodes(&self) -> &[String] {
@@ -341,17 +199,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn check_writer(&self) -> Result<CheckWriter<'_>, Loss> {
-        if let Some(loss) = self.state().loss() {
-            return Err(loss);
-        }
-        let client =
-            self.client.get_or_init(|| self.session.core().lock().client.clone()).as_ref().ok_or(Loss::Closed)?;
-        let (first, rest) = self.nodes.split_first().expect("a hold has a node");
-        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
-        for node in rest {
-            writer.add_check_version(node, -1).expect("the path of a node is valid");
-        }
-        Ok(writer)
+        self.monitor.check_writer().map_err(|ended| ended.loss().unwrap_or(Loss::Expired))
     }
 
     /// Returns the session of the hold.
@@ -403,13 +251,21 @@ impl Hold {
     }
 }
 
+impl Deref for Hold {
+    type Target = HoldMonitor;
+
+    fn deref(&self) -> &HoldMonitor {
+        &self.monitor
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.is_forgotten {
             return;
         }
         // The hold may be lost without a report yet, as after a pause. Then its monitors must not see a release.
-        let is_released = !self.core.state().has_ended() && self.core.note_end(HoldState::Released);
+        let is_released = !self.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
         // This comes last, because it runs the user's code, which may block.
         if is_released {
@@ -422,7 +278,7 @@ impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
             .field("nodes", &self.nodes)
-            .field("token", &self.core.token)
+            .field("token", &self.fencing_token())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }
@@ -436,7 +292,8 @@ macro_rules! guard {
     ($(#[$doc:meta])* $name:ident, $release:ident) => {
         $(#[$doc])*
         ///
-        /// It dereferences to a [`Hold`](crate::Hold), which has the other methods.
+        /// It dereferences to a [`Hold`](crate::Hold), and that to a [`HoldMonitor`](crate::HoldMonitor). They have the
+        /// other methods.
         #[derive(Debug)]
         #[clippy::has_significant_drop]
         #[must_use = "dropping the guard releases the lock"]

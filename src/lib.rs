@@ -206,6 +206,10 @@
 //!
 //! Four crates are part of this API: [`zookeeper_client`] 0.11, which is re-exported, `async-trait` 0.1 and `futures-util`
 //! 0.3 for the traits, and `tracing` 0.1 for spans. Depend on the last three where you name their items.
+//!
+//! [`Hold::lost`]: HoldMonitor::lost
+//! [`Hold::revoke_requested`]: HoldMonitor::revoke_requested
+//! [`Hold::state`]: HoldMonitor::state
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -251,7 +255,7 @@ pub use crate::config::Config;
 #[doc(inline)]
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard};
-pub use crate::election::{Election, Leadership, Observer, Term};
+pub use crate::election::{Election, Leadership, Observer};
 #[doc(inline)]
 pub use crate::error::{Error, Loss, Result};
 pub use crate::fencing_token::FencingToken;

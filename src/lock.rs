@@ -80,13 +80,7 @@ impl Lock {
             Permits { limit: *limit, turn: Arc::new(turn) }
         });
         let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
-        let draft = Draft {
-            options: options.clone(),
-            queues: nodes.collect(),
-            permits: in_turn,
-            removes,
-            ..Draft::default()
-        };
+        let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
         let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
         let lock = Self { session, path, options, queues: queues.into(), draft, permits };
@@ -173,12 +167,6 @@ impl Lock {
         acquisition.run(self.session.within(None, self.try_in(&acquisition)), token).await
     }
 
-    /// Acquires the lock if it is uncontended, however long the requests take.
-    pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
-        let acquisition = self.acquisition();
-        acquisition.run(self.try_in(&acquisition), token).await
-    }
-
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
         loop {
             match self.queue(acquisition, false, None).await {
@@ -230,5 +218,5 @@ fn was_lost(granted: &Result<Granted, Failed>) -> bool {
 }
 
 fn token(held: &Option<Hold>) -> Option<FencingToken> {
-    held.as_ref().map(Hold::fencing_token)
+    held.as_ref().map(|hold| hold.fencing_token())
 }

@@ -100,7 +100,8 @@ impl ReentrantMutex {
         self.wait(&owner.of(&self.lock)).await
     }
 
-    /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
+    /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`, or while another call
+    /// of `owner` is acquiring the lock.
     ///
     /// # Examples
     ///
@@ -116,7 +117,7 @@ impl ReentrantMutex {
     /// # }
     /// ```
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        self.lock.session.within(None, self.try_in(owner)).await
+        self.share_or(owner, self.lock.try_acquire()).await
     }
 
     /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if another contender was ahead.
@@ -142,7 +143,7 @@ impl ReentrantMutex {
     /// ```
     pub async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         if limit.is_zero() {
-            return self.lock.session.while_connected(self.try_in(owner)).await;
+            return self.share_or(owner, self.lock.try_acquire_for(limit)).await;
         }
         let owned = owner.of(&self.lock);
         match tokio::time::timeout(limit, self.wait(&owned)).await {
@@ -165,23 +166,23 @@ impl ReentrantMutex {
         Ok(ReentrantMutexGuard(owned.held(hold)))
     }
 
-    async fn try_in(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
+    /// Shares the owner's hold, or else awaits `acquiring`. Returns `None` while another call of the owner is acquiring the
+    /// lock.
+    async fn share_or(
+        &self,
+        owner: &Owner,
+        acquiring: impl Future<Output = Result<Option<Hold>>>,
+    ) -> Result<Option<ReentrantMutexGuard>> {
         let owned = owner.of(&self.lock);
         if let Some(hold) = owned.hold() {
             return again(hold).map(Some);
         }
-        let _acquiring = tokio::select! {
-            biased;
-            acquiring = owned.acquiring.lock() => acquiring,
-            // The owner's call that is acquiring waits in the queue, so another contender is ahead.
-            () = owned.progress.waits() => return Ok(None),
-        };
+        let Ok(_acquiring) = owned.acquiring.try_lock() else { return Ok(None) };
         if let Some(hold) = owned.hold() {
             return again(hold).map(Some);
         }
         owned.progress.begins();
-        // No time limit is needed here, because the callers have one.
-        let hold = self.lock.try_without_limit().await?;
+        let hold = acquiring.await?;
         Ok(hold.map(|hold| ReentrantMutexGuard(owned.held(hold))))
     }
 }

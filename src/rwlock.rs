@@ -237,7 +237,7 @@ impl RwLockWriteGuard {
     ///
     /// # Errors
     ///
-    /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::Hold::state) shows that
+    /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::HoldMonitor::state) shows that
     /// the lock was lost.
     ///
     /// # Examples

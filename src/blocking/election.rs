@@ -148,7 +148,7 @@ impl Term {
         self.monitor.wait_over_for(limit)
     }
 
-    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
+    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::HoldMonitor::proclaim) of the async
     /// leadership.
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use crate::hold::{Hold, HoldState};
 /// A guard dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
 /// [`Session::block_on`](crate::blocking::Session::block_on).
 ///
-/// A thread is not interrupted when its lock is lost. Look at [`state`](Hold::state) between the steps of the work: it
-/// compares times and costs no request. Hand the [fencing token](Hold::fencing_token) to the store.
+/// A thread is not interrupted when its lock is lost. Look at [`state`](crate::HoldMonitor::state) between the steps of the
+/// work: it compares times and costs no request. Hand the [fencing token](crate::HoldMonitor::fencing_token) to the store.
 ///
 /// # Examples
 ///
@@ -153,7 +153,8 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     ///
     /// # Errors
     ///
-    /// The error, with this guard. The lock is still held for writing, unless the guard's [`state`](Hold::state) shows a loss.
+    /// The error, with this guard. The lock is still held for writing, unless the guard's
+    /// [`state`](crate::HoldMonitor::state) shows a loss.
     /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     ///
     /// # Examples
@@ -189,7 +190,7 @@ impl Guard<crate::semaphore::SemaphorePermit> {
 }
 
 impl Guard<crate::election::Leadership> {
-    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
+    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::HoldMonitor::proclaim) of the async
     /// leadership.
     ///
     /// # Errors

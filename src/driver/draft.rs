@@ -1,7 +1,6 @@
 //! Owns [`Draft`]: the options, paths and kinds of an acquisition's new nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::driver::names;
 use crate::machine::{Kind, Op, is_turn};
@@ -17,8 +16,6 @@ pub(crate) struct Draft {
     pub(crate) permits: Option<Permits>,
     /// The paths to delete after the nodes, if they are empty.
     pub(crate) removes: Vec<LockPath>,
-    /// Whether a refused watch on an own node was logged.
-    pub(crate) is_unwatched: AtomicBool,
 }
 
 /// The permits of a semaphore.

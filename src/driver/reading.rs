@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
@@ -109,7 +108,7 @@ impl Core {
                 entry.asked_back.retain(|name| !is_for_turn && is_turn(name.guid_op()));
             }
         }
-        state.warn_of(op, &ask, &answered);
+        state.warn_of(&ask, &answered);
         // A request with an unknown outcome is sent again, so it was not refused.
         if answered.outcome != Outcome::Unknown {
             match (&ask, answered.refusal.take(), state.entries.get_mut(&op)) {
@@ -144,34 +143,16 @@ impl Core {
 }
 
 impl State {
-    /// Logs what an operator has to fix: an ACL by which a node cannot be deleted or watched.
-    fn warn_of(&self, op: Op, ask: &Ask, answered: &Answered) {
-        match (ask, &answered.refusal) {
-            (Ask::Delete { nodes, .. }, Some(refusal)) if answered.outcome == Outcome::Refused => {
-                let [(path, name)] = nodes[..] else { return };
-                if !self.machine.is_refused((path, name)) {
-                    let (node, error) = (names::own(&self.paths.text(path), name), refusal.clone());
-                    self.reports.push(move || {
-                        let error = error.source().map(ToString::to_string).unwrap_or_default();
-                        tracing::warn!(
-                            node,
-                            error,
-                            "cannot delete a lock node; trying again until its session ends"
-                        );
-                    });
-                }
-            }
-            (Ask::WatchOwn { path, name, .. }, None) => {
-                let is_refused = answered.outcome == Outcome::Refused && answered.data.is_none();
-                let draft = self.entries.get(&op).map(|entry| &entry.draft).filter(|_| is_refused);
-                if draft.is_some_and(|draft| !draft.is_unwatched.swap(true, Ordering::Relaxed)) {
-                    let node = names::own(&self.paths.text(*path), *name);
-                    self.reports.push(move || {
-                        tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
-                    });
-                }
-            }
-            _ => {}
+    /// Logs what an operator has to fix: an ACL by which a node cannot be deleted.
+    fn warn_of(&self, ask: &Ask, answered: &Answered) {
+        let (Ask::Delete { nodes, .. }, Some(refusal)) = (ask, &answered.refusal) else { return };
+        let [(path, name)] = nodes[..] else { return };
+        if answered.outcome == Outcome::Refused && !self.machine.is_refused((path, name)) {
+            let (node, error) = (names::own(&self.paths.text(path), name), refusal.clone());
+            self.reports.push(move || {
+                let error = error.source().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(node, error, "cannot delete a lock node; trying again until its session ends");
+            });
         }
     }
 }

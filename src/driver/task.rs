@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zookeeper_client::{SessionInfo, SessionState as ClientState};
+use zookeeper_client::{SessionId, SessionState as ClientState};
 
 use crate::clock::now;
 use crate::driver::core::Core;
@@ -41,7 +41,6 @@ impl Task {
     async fn run(&mut self) {
         let core = Arc::clone(&self.core);
         let mut beats = Beats::default();
-        let mut old = None;
         let mut unread = VecDeque::new();
         let (mut timer, mut set) = (pin!(sleep(Duration::ZERO)), Moment::default());
         loop {
@@ -63,7 +62,7 @@ impl Task {
             }
             match life {
                 _ if is_replaced => {
-                    old = replaced(&core).or(old);
+                    replaced(&core);
                     continue;
                 }
                 Life::Over => {
@@ -77,7 +76,7 @@ impl Task {
                     return state.close();
                 }
                 Life::Renewing => {
-                    renew(&core, &self.servers, &mut old).await;
+                    renew(&core, &self.servers).await;
                     continue;
                 }
                 Life::Open | Life::Draining | Life::Closing => {}
@@ -115,15 +114,14 @@ impl Drop for Task {
 }
 
 /// Ends our session after the server gave the connection to another session. Drops the client, because its session is not
-/// ours. Returns our session.
-fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
+/// ours.
+fn replaced(core: &Arc<Core>) {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    let is_refused = state.machine.is_listing_refused();
+    let (is_refused, id) = (state.machine.is_listing_refused(), session_id(&state));
     drop(state);
-    let session = client.map(|client| client.session().clone())?;
-    let id = session.id();
+    drop(client);
     core.report(move || match is_refused {
         false => tracing::warn!(session = %id, "the server has given the connection to another session"),
         true => tracing::warn!(
@@ -132,28 +130,26 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
              of a session last until its first reconnect"
         ),
     });
-    Some(session)
+}
+
+fn session_id(state: &State) -> SessionId {
+    SessionId(state.machine.session_id().cast_signed())
 }
 
 /// Makes the next ZooKeeper session, unless the session is closed meanwhile.
-async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo>) {
-    let is_refused = {
+async fn renew(core: &Arc<Core>, servers: &Servers) {
+    let (is_first, is_refused, id) = {
         let state = core.lock();
-        if let Some(client) = &state.client {
-            *old = Some(client.session().clone());
-        }
-        state.is_refused
+        (!state.was_connected(), state.is_refused, session_id(&state))
     };
-    let old = old.as_ref();
-    if let Some(old) = old {
+    if !is_first {
         let how = if is_refused { "was refused its credentials" } else { "has expired" };
-        let id = old.id();
         core.report(move || {
             tracing::warn!(session = %id, "session {how}; its locks are lost, and a new one is made");
         });
     }
     let wanted = || core.lock().machine.life() == Life::Renewing;
-    let mut renewal = pin!(servers.renew(old, wanted, || core.lock().credentials_are_refused()));
+    let mut renewal = pin!(servers.renew(is_first, wanted, || core.lock().credentials_are_refused()));
     let renewed = loop {
         // A close does not wait for servers that do not answer.
         if !wanted() {
@@ -172,10 +168,9 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     }
     core.renew(&mut state, client, created);
     drop(state);
-    let is_renewed = old.is_some();
     core.report(move || {
         tracing::info!(session = %id, "session is made");
-        if is_renewed {
+        if !is_first {
             telemetry::renewed();
         }
     });

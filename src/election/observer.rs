@@ -85,17 +85,6 @@ impl Observer {
             }
         }
     }
-
-    /// Returns whether the leader that was returned last may be out of date: nothing was returned yet, the servers have
-    /// reported a change, the session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
-    ///
-    /// While this is false, a change of the leader is noticed as soon as the servers send the event. The session counts as
-    /// connected until the client gives its connection up: for a fifth of the session timeout if the servers have fallen
-    /// silent.
-    #[must_use]
-    pub fn is_stale(&self) -> bool {
-        !self.looks.as_ref().is_some_and(Looks::stands)
-    }
 }
 
 /// Returns whether `leader` differs from the leader that was returned last.

@@ -10,8 +10,9 @@ use futures_util::future::FusedFuture;
 use tokio::time::sleep;
 
 use crate::election::pauses::TermEnd;
-use crate::election::{Election, Leadership, Term};
+use crate::election::{Election, Leadership};
 use crate::error::{Error, Result};
+use crate::hold::HoldMonitor;
 
 /// The first pause after a campaign that has failed; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -20,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Campaigns and leads, term after term, until `stop` resolves or the session is over.
 pub(super) async fn run_until<F, R>(election: Election, stop: impl Future<Output = ()>, mut term: F) -> Result<()>
 where
-    F: FnMut(Term) -> R,
+    F: FnMut(HoldMonitor) -> R,
     R: Future<Output = ()>,
 {
     let (mut stop, mut pauses) = (pin!(stop.fuse()), election.pauses());
@@ -33,7 +34,7 @@ where
         let Some(leadership) = won else { return Ok(()) };
         let (began, monitor) = (Instant::now(), leadership.monitor());
         // `lead` drops the term's future when it ends, before the resignation, and catches a panic of that drop too.
-        let lead = async { monitor.run_until_lost(term(Term::new(monitor.clone()))).await };
+        let lead = async { monitor.run_until_lost(term(monitor.clone())).await };
         let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
         let led = tokio::select! {
             biased;

@@ -1,6 +1,5 @@
 //! Owns the core of a hold, which its guard, its monitors and the session share.
 
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -8,13 +7,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use zookeeper_client::Client;
 
 use crate::clock::now;
 use crate::driver::{self, HoldListener, State};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
-use crate::hold::{HoldState, REVOKE, resigned};
+use crate::hold::{HoldState, REVOKE};
 use crate::machine::{Change, Event, Kind, Life, Op};
 use crate::path::LockPath;
 use crate::session::Zk;
@@ -22,7 +20,7 @@ use crate::telemetry::{AcquireSpan, Held};
 
 /// The shared core of a hold: how it ends, and whether it was revoked.
 pub(super) struct HoldCore {
-    driver: Arc<driver::Core>,
+    pub(super) driver: Arc<driver::Core>,
     pub(super) op: Op,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
@@ -93,12 +91,16 @@ impl HoldCore {
     }
 
     /// Calls `look` until it returns a value: now, at every change, and when time alone may have changed the state.
-    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+    pub(super) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         self.until_woken(look, || sleep_until(self.next_look())).await
     }
 
     /// Calls `look` until it returns a value: now, at every change, and whenever a future that `again` returns resolves.
-    async fn until_woken<T, F: Future>(&self, look: impl Fn() -> Option<T>, again: impl Fn() -> F) -> T {
+    pub(super) async fn until_woken<T, F: Future>(
+        &self,
+        look: impl Fn() -> Option<T>,
+        again: impl Fn() -> F,
+    ) -> T {
         let (mut end, mut changes) = (self.end.subscribe(), self.driver.changes.subscribe());
         loop {
             end.mark_unchanged();
@@ -122,7 +124,8 @@ impl HoldCore {
         Instant::now() + Duration::from_micros(until.since(at)).max(Duration::from_millis(1))
     }
 
-    fn is_asked_for(&self) -> bool {
+    /// Returns whether the holder was asked to release.
+    pub(super) fn is_asked_for(&self) -> bool {
         self.is_revoked.load(Ordering::Acquire) || self.driver.lock().machine.life() == Life::Draining
     }
 
@@ -152,9 +155,9 @@ impl HoldCore {
     }
 
     /// Writes `data` to the first node.
-    async fn write(&self, data: &[u8]) -> Result<()> {
+    pub(super) async fn write(&self, data: &[u8]) -> Result<()> {
         let ended = || match self.state() {
-            HoldState::Released => resigned(),
+            HoldState::Released => Error::invalid("hold", "it was released; proclaim while it lasts"),
             HoldState::Lost(loss) => loss.into(),
             _ => Loss::Expired.into(),
         };
@@ -246,56 +249,5 @@ impl HoldCore {
         self.driver.reports.flush();
         // Another call may have recorded an end earlier, with another reason.
         self.end.borrow().unwrap_or(HoldState::Released)
-    }
-
-    pub(super) fn valid_for(&self) -> Duration {
-        if self.state().has_ended() {
-            return Duration::ZERO;
-        }
-        Duration::from_micros(self.driver.lock().machine.valid_until(self.op).since(now()))
-    }
-
-    pub(super) fn ended(self: Arc<Self>) -> impl Future<Output = HoldState> + Send + 'static {
-        self.attend();
-        async move { self.end().await }
-    }
-
-    pub(super) fn revoke(&self) {
-        self.saw(REVOKE);
-    }
-
-    pub(super) fn revoke_requested(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
-        self.attend();
-        async move {
-            // No timer is needed for a loss: this future then stays pending.
-            let revoked = || match self.state().has_ended() {
-                true => Some(false),
-                false => self.is_asked_for().then_some(true),
-            };
-            if !self.until_woken(revoked, pending::<()>).await {
-                drop(self);
-                pending().await
-            }
-        }
-    }
-
-    pub(super) fn changed_from(
-        self: Arc<Self>,
-        before: HoldState,
-    ) -> impl Future<Output = HoldState> + Send + 'static {
-        self.attend();
-        async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
-    }
-
-    /// Returns the first node, and the client of the session. `None` once the hold has ended or the session is closed.
-    pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
-        let state = self.driver.lock();
-        let node = state.nodes(self.op).into_iter().next()?;
-        Some((node, state.client.clone()?))
-    }
-
-    pub(super) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
-        self.attend();
-        self.write(&data).await
     }
 }

@@ -48,27 +48,30 @@ use crate::lock::Lock;
 #[clippy::has_significant_drop]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// The future of the hold, or `None` once that has resolved. The mutex is never locked: it only makes the future `Sync`.
-    place: Mutex<Option<BoxFuture<'static, Result<Hold>>>>,
+    /// The future of the guard. The mutex is never locked: it only makes the future `Sync`.
+    place: Mutex<BoxFuture<'static, Result<G>>>,
     progress: Arc<Progress>,
-    guard: Arc<dyn Fn(Hold) -> G + Send + Sync>,
 }
 
 impl<G> Waiting<G> {
     /// Joins the queue of `lock`. Returns once the position is known.
-    pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
+    pub(crate) async fn enqueue(lock: Lock, guard: impl FnOnce(Hold) -> G + Send + 'static) -> Result<Self> {
         let progress = Arc::<Progress>::default();
-        let (waiter, ahead) = (lock, progress.clone());
-        let mut place = async move { waiter.acquire_with(Some(&ahead), false).await }.boxed();
-        tokio::select! {
+        let ahead = progress.clone();
+        let mut place = async move { lock.acquire_with(Some(&ahead), false).await }.boxed();
+        let granted = tokio::select! {
             biased;
-            held = &mut place => {
-                let hold = held?;
-                place = async move { hold.state().loss().map_or(Ok(hold), |loss| Err(loss.into())) }.boxed();
-            }
-            () = progress.waits() => {}
-        }
-        Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
+            held = &mut place => Some(held?),
+            () = progress.waits() => None,
+        };
+        let place = async move {
+            let hold = match granted {
+                Some(hold) => hold.state().loss().map_or(Ok(hold), |loss| Err(loss.into())),
+                None => place.await,
+            };
+            hold.map(guard)
+        };
+        Ok(Self { place: Mutex::new(place.boxed()), progress })
     }
 
     /// Returns how many contenders ahead must leave first, as of the last poll; 0 when it is our turn.
@@ -88,13 +91,10 @@ impl<G> Future for Waiting<G> {
     ///
     /// Panics if it is polled again after it has returned.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let place = this.place.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let waits = place.as_mut().expect("a place in the queue was awaited again after its end");
-        let hold = task::ready!(waits.poll_unpin(cx));
-        *place = None;
-        this.progress.ahead(0);
-        Poll::Ready(hold.map(&*this.guard))
+        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let guard = task::ready!(place.poll_unpin(cx));
+        self.progress.ahead(0);
+        Poll::Ready(guard)
     }
 }
 

@@ -51,20 +51,10 @@ impl Session {
         let (core, limit) = (self.core(), self.timeout());
         close(core, &mut core.lock());
         let ended = until(&core.changes, || core.lock().closing);
-        let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
-            let mut state = core.lock();
-            if state.is_clean {
-                // The session's task has not reported the end yet, but no lock node is left.
-                return Closing::Released;
-            }
-            let client = state.give_client_up();
-            drop(state);
-            drop(client);
-            Closing::Unconfirmed
-        });
-        match closing {
-            Closing::Released => Ok(()),
-            Closing::Unconfirmed => Err(self.unavailable(limit)),
+        // If the session's task has not ended in time, it still drops the client later.
+        match tokio::time::timeout(limit, ended).await {
+            Ok(Closing::Released) => Ok(()),
+            Ok(Closing::Unconfirmed) | Err(_) => Err(self.unavailable(limit)),
         }
     }
 
@@ -72,7 +62,7 @@ impl Session {
     /// how many holds were cut off.
     ///
     /// From the call on, waiters get [`Error::Closed`], and so does every new acquisition, `try_lock` included. Each
-    /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::Hold::revoke_requested) resolves.
+    /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::HoldMonitor::revoke_requested) resolves.
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
     /// have ended, or `limit` has passed, the session is closed. So the call takes `limit` and one session timeout at most.
     ///

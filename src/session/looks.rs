@@ -50,7 +50,7 @@ pub struct Looks {
     _room: Option<Reservation>,
     /// The ZooKeeper session that has answered the last look; 0 before the first answer.
     id: SessionId,
-    /// The watches of the last look. Each resolves with its event.
+    /// The watches of the last look. Each resolves with its event. `Shared` makes them `Sync`.
     events: Vec<Shared<BoxFuture<'static, ()>>>,
     /// When the next look may begin, and when it begins without an event. `None` if it is due now.
     next: Option<(Instant, Instant)>,
@@ -157,16 +157,6 @@ impl Looks {
         if let Some((_, slow)) = &mut self.next {
             *slow = time.min(*slow);
         }
-    }
-
-    /// Returns whether the watches of the last look would report a change at once: the session is connected, the look set
-    /// watches in this ZooKeeper session, and none of them has fired.
-    pub(crate) fn stands(&self) -> bool {
-        let has_fired = |event: &Shared<_>| event.clone().now_or_never().is_some();
-        self.session.id() == self.id
-            && self.session.state().is_connected()
-            && !self.events.is_empty()
-            && !self.events.iter().any(has_fired)
     }
 
     /// Returns the ZooKeeper session that has answered the last look. The id is 0 before the first answer.

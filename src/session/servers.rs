@@ -1,11 +1,9 @@
 //! Owns [`Servers`]: where and how a session connects, at first and when it is renewed.
 //!
 //! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
-//! 2. Before a new session is made, the old one is resumed and closed. The answer `SessionExpired`, or the completed close,
-//!    shows that its nodes are gone. The client's report does not show that, because the client declares a session expired
-//!    by its own clock. A node that is left would be ahead of ours in the queue until the servers expire the old session.
-//! 3. A leader answers `SessionExpired` as soon as it begins to end a session. If it loses leadership before the session is
-//!    ended, the nodes stay until the next leader expires the session.
+//! 2. The servers may have the old session when a new one is made, because the client declares a session expired by its own
+//!    clock. The old nodes then are a stranger's: they stay ahead of ours in the queue until the servers expire the old
+//!    session.
 
 use std::fmt;
 use std::future::pending;
@@ -16,14 +14,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo, SessionState as ClientState};
+use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode};
 
 use crate::clock::now;
 use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
 use crate::locked::locked;
 use crate::machine::Moment;
 use crate::options::Options;
-use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::session::unique_name::UniqueName;
 use crate::session::{addresses, hosts};
@@ -40,8 +37,6 @@ const LONGEST_QUESTION: Duration = Duration::from_secs(30);
 
 /// The action named in the error for refused credentials.
 const AUTHENTICATE: &str = "authenticate at";
-
-const END: &str = "end the old session at";
 
 /// The shortest session timeout that servers grant with the default configuration: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
@@ -407,11 +402,11 @@ impl Servers {
 
     async fn connect_once(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let began = now();
-        let mut connected = target.connect(None).await;
+        let mut connected = target.connect().await;
         if let Ok(client) = &connected
             && let Some(granted) = target.with_granted(client)
         {
-            connected = granted.connect(None).await;
+            connected = granted.connect().await;
         }
         let client = match connected {
             Ok(client) => client,
@@ -455,19 +450,18 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects with a new session, after the `old` one, if given, has ended. Retries while `wanted` returns true. Returns
-    /// `None` once it returns false. Calls `refused` whenever the servers refuse the credentials.
+    /// Connects with a new session. Retries while `wanted` returns true. Returns `None` once it returns false. Calls
+    /// `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,
-        old: Option<&SessionInfo>,
+        is_first: bool,
         wanted: impl Fn() -> bool,
         refused: impl Fn(),
     ) -> Option<(Client, Moment)> {
         let mut pause = FIRST_PAUSE;
-        let mut is_gone = old.is_none();
         while wanted() {
             let mut longest = LONGEST_PAUSE;
-            match self.try_to_renew(old, &mut is_gone).await {
+            match self.try_to_renew(is_first).await {
                 Ok(connected) => return Some(connected),
                 Err(Error::Client { source: ZkError::AuthFailed, .. }) => {
                     guarded(
@@ -498,38 +492,9 @@ impl Servers {
         })
     }
 
-    async fn try_to_renew(&self, old: Option<&SessionInfo>, is_gone: &mut bool) -> Result<(Client, Moment)> {
+    async fn try_to_renew(&self, is_first: bool) -> Result<(Client, Moment)> {
         let target = self.ask_for_target().await?;
-        if let Some(old) = old.filter(|_| !*is_gone) {
-            self.bury(&target, old).await.map_err(|error| Error::refused(END, &target.hosts, error))?;
-            *is_gone = true;
-        }
-        self.connect_to(&target, old.is_none()).await
-    }
-
-    /// Ends the old session, or finds that it has expired. If the server gives the client another session instead, the old
-    /// nodes stay in their queues until the servers expire the old session.
-    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
-        match target.connect(Some(old)).await {
-            Err(ZkError::SessionExpired) => Ok(()),
-            // The servers keep the old session, and would refuse the credentials for a new one as well.
-            Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
-            Err(error) => {
-                self.try_hosts(target).await;
-                Err(error)
-            }
-            Ok(client) => {
-                let (_, changes) = StateChanges::new(client.state_watcher());
-                let patience = client.session_timeout();
-                drop(client);
-                match timeout(patience, changes.ended()).await {
-                    Ok(ClientState::AuthFailed) => Err(ZkError::AuthFailed),
-                    // A server has reported this end: the client would declare one itself only after `patience`.
-                    Ok(_) => Ok(()),
-                    Err(_) => Err(ZkError::Timeout),
-                }
-            }
-        }
+        self.connect_to(&target, is_first).await
     }
 }
 
@@ -587,16 +552,13 @@ impl Target {
         Ok(())
     }
 
-    /// Connects with a new session, or resumes an old one.
-    async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, ZkError> {
-        let mut connector = self
+    /// Connects with a new session.
+    async fn connect(&self) -> Result<Client, ZkError> {
+        let connector = self
             .connector
             .clone()
             .with_session_timeout(self.session_timeout)
             .with_connection_timeout(Times::of(self.session_timeout).silence());
-        if let Some(old) = old {
-            connector = connector.with_session(old.clone()).with_fail_eagerly();
-        }
         if self.needs_names {
             return connector.connect(&self.hosts).await;
         }

@@ -329,7 +329,7 @@ impl KeptNode {
     }
 
     /// Deletes the node, if it exists. If a create is unanswered, deletes again a second later, because servers may apply the
-    /// create late.
+    /// create late. A node from before the session was renewed stays until the servers expire the old ZooKeeper session.
     ///
     /// # Cancel safety
     ///

@@ -42,10 +42,11 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Numbers from 0 to *n* − 1, each with one holder at a time: worker ids, licences, partitions assigned by hand.
 ///
-/// A number is held like a lock. Its guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports a loss before the
-/// servers can give the number to another process, and releases the number when dropped. Use the number in
-/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a paused process may
-/// use its number for a moment after another process got it. Only a store that checks the token can prevent this.
+/// A number is held like a lock. Its guard, a [`Slot`], has a
+/// [fencing token](zookeeper_recipes::HoldMonitor::fencing_token), reports a loss before the servers can give the number to
+/// another process, and releases the number when dropped. Use the number in [`run_until_lost`](Hold::run_until_lost): after
+/// a loss another process may have it. As with every lock, a paused process may use its number for a moment after another
+/// process got it. Only a store that checks the token can prevent this.
 ///
 /// Each number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in
 /// every client, and not stored. A client with a smaller count claims only numbers below its own count.

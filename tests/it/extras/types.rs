@@ -17,7 +17,7 @@ use zookeeper_recipes::{
     Config, Contender, DistributedLock, Election, Error, FencingToken, Hold, HoldMonitor, HoldState, Job,
     Leadership, LockGuard, Loss, MultiLock, MultiLockGuard, Mutex, MutexGuard, Observer, Options, Owner,
     ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
-    SemaphoreShare, Servers, Session, SharePermit, Term, Waiting, blocking,
+    SemaphoreShare, Servers, Session, SharePermit, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -55,7 +55,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<Owner>();
     is_all::<Election>();
     is_all::<Leadership>();
-    is_all::<Term>();
     is_all::<Job>();
     is_all::<JobOutcome<()>>();
     is_all::<JobSlot>();

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, FencingToken, HoldState, Loss, Options, Session, Term};
+use zookeeper_recipes::{Election, Error, FencingToken, HoldMonitor, HoldState, Loss, Options, Session};
 
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, remove_path, soon, until};
 use crate::warnings::Warnings;
@@ -33,7 +33,7 @@ enum Step {
 /// Waits to be asked to end.
 fn in_order(
     steps: UnboundedSender<Step>,
-) -> impl FnMut(Term) -> futures_util::future::BoxFuture<'static, ()> + Send {
+) -> impl FnMut(HoldMonitor) -> futures_util::future::BoxFuture<'static, ()> + Send {
     move |term| {
         let steps = steps.clone();
         async move {
@@ -53,7 +53,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new<R>(election: Election, term: impl FnMut(Term) -> R + Send + 'static) -> Self
+    pub(super) fn new<R>(election: Election, term: impl FnMut(HoldMonitor) -> R + Send + 'static) -> Self
     where
         R: Future<Output = ()> + Send + 'static,
     {

@@ -407,7 +407,7 @@ async fn place_in_a_closed_session_returns_closed() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "awaited again after its end")]
+#[should_panic(expected = "resumed after completion")]
 async fn place_awaited_after_its_end_panics() {
     let world = World::new().await;
     let mut waiting = world.mutex().enqueue().await.expect("queued");

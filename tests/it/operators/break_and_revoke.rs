@@ -9,7 +9,7 @@ use testbed::proxy::{Closing, Cut, Request, Verdict};
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{
-    Contender, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, RwLock,
+    Contender, Election, Error, HoldState, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, RwLock,
     Semaphore, Servers, Session, path,
 };
 
@@ -806,7 +806,7 @@ async fn calls_of_operators_without_a_server_end_in_time() {
 
 #[allow(dead_code, reason = "it only has to compile")]
 fn signals_outlive_their_guard(guard: MutexGuard) -> (impl Future<Output = Loss>, impl Future<Output = ()>) {
-    let signals = (Hold::lost(&guard), guard.revoke_requested());
+    let signals = (guard.lost(), guard.revoke_requested());
     drop(guard);
     signals
 }

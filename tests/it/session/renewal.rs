@@ -1,15 +1,14 @@
 //! Sessions that ask for their credentials and hosts whenever they are renewed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
 use testbed::proxy::Proxy;
 use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-use zookeeper_recipes::{Error, Mutex, Options, Servers, Session, SessionState};
+use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
-use crate::support::{BRIEF, TIMEOUT, admin_client, hosts, soon};
+use crate::support::{BRIEF, admin_client, hosts, soon};
 
 /// What is answered: who to connect as, and where, or why that is not known.
 type Answer = Arc<Shared<Result<(&'static str, String), &'static str>>>;
@@ -86,27 +85,6 @@ async fn renewed_session_has_the_credentials_and_hosts_of_that_moment() {
     second.heal();
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
     session.close().await.expect("closed");
-}
-
-/// The servers keep it meanwhile, and its node stays in the queue.
-#[tokio::test]
-async fn old_session_is_ended_after_credentials_that_were_refused() {
-    let asked = AtomicUsize::new(0);
-    let servers = Servers::from_fn(move || {
-        // The first renewal is refused.
-        let scheme = if asked.fetch_add(1, Ordering::Relaxed) == 1 { "nonsense" } else { "digest" };
-        let servers = Servers::new(&hosts()).with_session_timeout(TIMEOUT);
-        std::future::ready(Ok(servers.with_auth(scheme, "billing:secret")))
-    });
-    let session = Session::connect(servers).await.expect("connects");
-    let mutex = Mutex::new(&session, &format!("/asked-{}", uuid::Uuid::new_v4().simple())).expect("a mutex");
-    let (guard, before) = (mutex.lock().await.expect("held"), session.id());
-    assert!(session.client().expect("a client").auth("nonsense", b"").await.is_err());
-    soon("the loss", guard.lost()).await;
-    let is_next = |state| matches!(state, SessionState::Connected(id) if id != before);
-    soon("the next session", session.states().wait_for(is_next)).await.expect("it is renewed");
-    let next = mutex.try_lock().await.expect("asked").expect("nobody is ahead");
-    next.release().await.expect("released");
 }
 
 #[tokio::test]
