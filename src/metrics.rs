@@ -15,8 +15,6 @@
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
 //! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of [`Election::run`](crate::Election::run) after a term that has failed |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
-//! | [`TRUST`] | gauge | seconds | | how long the session's locks stay trusted if no further answer comes |
-//! | [`CLEANUP`] | gauge | | | leftover nodes whose deletion is not confirmed yet |
 //! | [`RENEWALS`] | counter | | | sessions that replaced an expired one |
 //! | [`FALLS`] | counter | | | grants with a smaller fencing token than before: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
@@ -36,13 +34,10 @@
 //!
 //! The guide [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
 //!
-//! [`CONNECTED`] and [`CLEANUP`] are sums over all sessions of the process. [`TRUST`] has the value of the session that
-//! reported last. While no lock is held, it keeps its last value.
-//!
-//! Install the recorder before you make the first session, because most gauges are reported as changes. Many metrics are
+//! Install the recorder before you make the first session, because gauges are reported as changes. Many metrics are
 //! reported as 0 at first, so that Prometheus' `increase` sees the first loss:
 //!
-//! * when a session is made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`];
+//! * when a session is made, [`CONNECTED`], [`RENEWALS`] and [`FALLS`];
 //! * when a lock is made, [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause;
 //! * when a job is made, [`JOBS`] with each outcome;
 //! * when [`Election::run`](crate::Election::run) is called, [`PAUSES`] with each cause.
@@ -87,10 +82,6 @@ pub const JOBS: &str = "zookeeper_job_fires_total";
 pub const PAUSES: &str = "zookeeper_candidate_pauses_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
-/// How long the session's locks stay trusted if no further answer comes.
-pub const TRUST: &str = "zookeeper_session_trust_seconds";
-/// Leftover nodes whose deletion is not confirmed yet.
-pub const CLEANUP: &str = "zookeeper_session_cleanup_nodes";
 /// Sessions that replaced an expired one.
 pub const RENEWALS: &str = "zookeeper_session_renewals_total";
 /// Grants with a smaller fencing token than an earlier grant of the session.
@@ -137,8 +128,6 @@ pub fn describe() {
     describe_counter!(JOBS, "fires of jobs, by how they ended");
     describe_counter!(PAUSES, "pauses of candidates after a term that has failed");
     describe_gauge!(CONNECTED, "sessions that are connected");
-    describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
-    describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
     describe_counter!(RENEWALS, "sessions that took the place of one that had expired");
     describe_counter!(FALLS, "grants with a smaller fencing token than an earlier one of the session");
     describe_counter!(REQUESTS, "requests to the servers");
@@ -150,17 +139,13 @@ pub(crate) fn label_of(path: &str) -> Label {
 
 pub(crate) fn session_begins() {
     gauge!(CONNECTED).increment(0.0);
-    gauge!(CLEANUP).increment(0.0);
     counter!(RENEWALS).increment(0);
     counter!(FALLS).increment(0);
 }
 
-pub(crate) fn connected(sessions: i64) {
-    shift(CONNECTED, sessions as f64);
-}
-
-pub(crate) fn in_cleanup(nodes: i64) {
-    shift(CLEANUP, nodes as f64);
+/// Counts a session that has connected, or has lost its connection.
+pub(crate) fn connected(is_up: bool) {
+    gauge!(CONNECTED).increment(if is_up { 1.0 } else { -1.0 });
 }
 
 pub(crate) fn lock_begins(labels: &Labels) {
@@ -182,11 +167,6 @@ pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
 
 pub(crate) fn candidate_pauses(path: &str, cause: &'static str, count: u64) {
     counter!(PAUSES, "cause" => cause, "lock" => label_of(path)).increment(count);
-}
-
-/// Adds to a gauge of the process.
-fn shift(name: &'static str, change: f64) {
-    gauge!(name).increment(change);
 }
 
 /// Adds to a gauge of a lock.
@@ -214,10 +194,6 @@ pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
     if let Some(loss) = loss {
         counter!(LOSSES, "kind" => kind, "cause" => loss.as_str(), "lock" => lock).increment(1);
     }
-}
-
-pub(crate) fn trusted_for(left: Duration) {
-    gauge!(TRUST).set(left.as_secs_f64());
 }
 
 pub(crate) fn renewed() {

@@ -203,19 +203,15 @@ const FAILED: &str = "failed";
 
 /// The metrics of sessions. Without the feature `metrics`, these functions do nothing.
 #[cfg(feature = "metrics")]
-pub(crate) use crate::metrics::{
-    connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for,
-};
+pub(crate) use crate::metrics::{connected, renewed, requested, session_begins, tokens_fell};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for};
+pub(crate) use silent::{connected, renewed, requested, session_begins, tokens_fell};
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
     pub(crate) fn session_begins() {}
-    pub(crate) fn connected(_sessions: i64) {}
-    pub(crate) fn in_cleanup(_nodes: i64) {}
+    pub(crate) fn connected(_is_up: bool) {}
     pub(crate) fn requested(_request: &'static str, _count: u64) {}
     pub(crate) fn renewed() {}
     pub(crate) fn tokens_fell() {}
-    pub(crate) fn trusted_for(_left: std::time::Duration) {}
 }

@@ -269,7 +269,6 @@ impl Core {
             }
         }
         state.deferred.wakes_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
-        state.reports.in_cleanup(state.machine.deleting());
     }
 
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
