@@ -7,7 +7,6 @@
 //! |---|---|---|---|---|
 //! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
 //! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | the time from the call to its end |
-//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | contenders ahead when a call entered the queue |
 //! | [`WAITING`] | gauge | | `kind`, `lock` | calls that have asked for a lock and have not ended |
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | the time from the grant to the release or loss |
@@ -44,14 +43,13 @@
 //!
 //! # Buckets
 //!
-//! Give the three histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
+//! Give the two histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
 //!
 //! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
 //!   contended call waits for whole holds, so let each bucket be a few times the one before: 1, 5, 25, 100 and 500 ms, 1, 5
 //!   and 30 s, 2 and 10 min.
 //! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put
 //!   one bucket at the session timeout, because longer holds depend on the renewal of trust.
-//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first bucket counts calls that had no contender ahead.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -66,8 +64,6 @@ use crate::telemetry::Labels;
 pub const ACQUISITIONS: &str = "zookeeper_lock_acquisitions_total";
 /// How long calls that asked for a lock took.
 pub const WAIT: &str = "zookeeper_lock_wait_seconds";
-/// How many contenders were ahead on entry into the queue.
-pub const AHEAD: &str = "zookeeper_lock_contenders_ahead";
 /// Calls that have asked for a lock and have not ended.
 pub const WAITING: &str = "zookeeper_lock_waiting";
 /// Locks that are held.
@@ -120,7 +116,6 @@ pub fn label_locks_by(namer: impl Fn(&str) -> Cow<'static, str> + Send + Sync + 
 pub fn describe() {
     describe_counter!(ACQUISITIONS, "calls that asked for a lock, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "from the call that asked for a lock to its end");
-    describe_histogram!(AHEAD, Unit::Count, "contenders that were ahead on entry into the queue");
     describe_gauge!(WAITING, "calls that have asked for a lock and have not ended");
     describe_gauge!(HOLDS, "locks that are held");
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
@@ -180,11 +175,6 @@ pub(crate) fn acquired(labels: &Labels, outcome: &'static str, waited: Duration)
     let Labels { kind, lock } = labels.clone();
     counter!(ACQUISITIONS, "kind" => kind, "outcome" => outcome, "lock" => lock.clone()).increment(1);
     histogram!(WAIT, "kind" => kind, "outcome" => outcome, "lock" => lock).record(waited.as_secs_f64());
-}
-
-pub(crate) fn entered(labels: &Labels, ahead: usize) {
-    let Labels { kind, lock } = labels.clone();
-    histogram!(AHEAD, "kind" => kind, "lock" => lock).record(ahead as f64);
 }
 
 pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {

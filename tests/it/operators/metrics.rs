@@ -68,7 +68,6 @@ async fn locks_and_sessions_are_counted() {
     assert_eq!(numbers.of(names::ACQUISITIONS, "kind=lock,outcome=contended"), 1.0);
     assert_eq!(numbers.of(names::WAIT, "kind=lock,outcome=granted"), 1.0);
     assert_eq!(numbers.of(names::HOLD, "kind=lock"), 1.0);
-    assert_eq!(numbers.of(names::AHEAD, "kind=lock"), 1.0);
     until("a create is counted", || numbers.of(names::REQUESTS, "request=create") >= 1.0).await;
     until("a delete is counted", || numbers.of(names::REQUESTS, "request=delete") >= 1.0).await;
 

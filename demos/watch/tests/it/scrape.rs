@@ -191,7 +191,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
         let in_name = ["_total", "_seconds"].iter().any(|unit| name.ends_with(unit));
         assert!(
-            in_name || ["calls", "contenders", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
+            in_name || ["calls", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
             "{name}: {help}"
         );
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
@@ -206,7 +206,6 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
         (format!("zookeeper_lock_holds{{{by_kind}}}"), 0.0),
         (format!("zookeeper_lock_waiting{{{by_kind}}}"), 0.0),
         ("zookeeper_lock_losses_total{kind=\"lock\",cause=\"deleted\",lock=\"orders\"}".to_owned(), 1.0),
-        (format!("zookeeper_lock_contenders_ahead_sum{{{by_kind}}}"), 1.0),
     ] {
         assert_eq!(scrape.series.get(&series), Some(&expected), "{series} of {:#?}", scrape.series);
     }
