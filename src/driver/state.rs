@@ -282,7 +282,7 @@ impl State {
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
                 // One reservation serves for every predecessor. A node with a longer name, of another client, is not watched.
                 let most = entry.draft.longest_node(self.budget.root_bytes);
-                if bytes <= most && self.budget.waiter(&mut entry.watch_reservation, most, &self.reports) {
+                if bytes <= most && self.budget.watch(&mut entry.watch_reservation, most).is_ok() {
                     Ok(None)
                 } else {
                     Err(Outcome::Refused)
