@@ -62,7 +62,7 @@ fn warn_if_short(client: &Client) {
 
 /// The session timeouts that can be requested, in milliseconds. The client replaces shorter ones, and sends a signed 32-bit
 /// number.
-pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
+const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
 
 /// The client's default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
