@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use zookeeper_client::Acls;
-
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::session::{Servers, has_chroot, normalize};
@@ -26,8 +24,7 @@ use crate::session::{Servers, has_chroot, normalize};
 /// |---|---|---|
 /// | `hosts` | `ZK_HOSTS` | `zk1:2181,zk2:2181,zk3:2181`; required |
 /// | `session_timeout_ms` | `ZK_SESSION_TIMEOUT_MS` | in milliseconds; 6000 by default, and for 0 |
-/// | `chroot` | `ZK_CHROOT` | `/billing`: the node below which all paths begin; none by default |
-/// | `create_chroot` | `ZK_CREATE_CHROOT` | `true` creates a chroot that does not exist; `false` by default |
+/// | `chroot` | `ZK_CHROOT` | `/billing`: the node below which all paths begin, which must exist; none by default |
 /// | `auth_file` | `ZK_AUTH_FILE` | a file with `user:password`, for the scheme `digest` |
 /// | `auth` | `ZK_AUTH` | the same without a file |
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities for the servers' certificates; hosts without `tcp://` are connected over TLS |
@@ -46,9 +43,6 @@ use crate::session::{Servers, has_chroot, normalize};
 ///
 /// To add settings, call [`Servers`]'s methods on `Servers::from(&config)`. A session timeout set by
 /// [`with_session_timeout`](Servers::with_session_timeout) replaces that of the configuration.
-///
-/// With `create_chroot`, the chroot and its missing ancestors are created as persistent nodes. If there are credentials,
-/// only sessions with these credentials have access to the nodes. Otherwise everyone has access.
 ///
 /// # Examples
 ///
@@ -77,7 +71,6 @@ struct Settings {
     hosts: String,
     session_timeout_ms: Option<u32>,
     chroot: Option<String>,
-    create_chroot: bool,
     auth: Option<Secret>,
     auth_file: Option<PathBuf>,
     tls_ca_file: Option<PathBuf>,
@@ -290,13 +283,11 @@ impl Config {
 
 impl From<&Config> for Servers {
     fn from(config: &Config) -> Self {
-        let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
-        let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
-        let name = config.settings.unique_name.clone();
+        let (options, name) = (config.lock_options(), config.settings.unique_name.clone());
         let config = config.clone();
         let first = config.servers();
         let servers = Self::from_fn(move || ready(config.servers().map_err(Error::into)));
-        let servers = servers.configured(first, options, chroot_acls);
+        let servers = servers.configured(first, options);
         match name {
             Some(name) => servers.with_unique_name(&name),
             None => servers,
@@ -328,11 +319,6 @@ impl Settings {
                 self.session_timeout_ms = Some(ms);
             }
             "CHROOT" => self.chroot = Some(text()?),
-            "CREATE_CHROOT" => {
-                let word = text()?;
-                let word = word.trim().parse().map_err(|_| invalid(format!("is {word:?}; give true or false")))?;
-                self.create_chroot = word;
-            }
             "AUTH" => self.auth = Some(Secret(text()?)),
             "AUTH_FILE" => self.auth_file = file(),
             "TLS_CA_FILE" => self.tls_ca_file = file(),
@@ -414,7 +400,6 @@ mod tests {
             ("ZK_HOSTS", " zk1:2181, zk2:2181"),
             ("ZK_SESSION_TIMEOUT_MS", "10000"),
             ("ZK_CHROOT", "/billing/eu"),
-            ("ZK_CREATE_CHROOT", "true"),
             ("ZK_IDENTIFIER", "billing-7"),
             ("ZK_AUTH", ""),
             ("ZK_HOME", "/opt/zookeeper"),
@@ -423,7 +408,6 @@ mod tests {
         ]);
         let config = config.expect("a configuration");
         assert_eq!(config.hosts(), "zk1:2181,zk2:2181/billing/eu");
-        assert!(config.settings.create_chroot);
         assert_eq!(config.lock_options().identifier(), b"billing-7");
         let servers = format!("{:?}", Servers::from(&config));
         assert!(servers.contains("session_timeout: 10s"), "{servers}");
@@ -450,7 +434,6 @@ mod tests {
                 "ZK_SESSION_TIMEOUT_MS is \"10s\"; give a number of milliseconds",
             ),
             (&[("ZK_SESSION_TIMEOUT_MS", "-1")], "ZK_SESSION_TIMEOUT_MS is \"-1\"; "),
-            (&[("ZK_CREATE_CHROOT", "yes")], "ZK_CREATE_CHROOT is \"yes\"; give true or false"),
             (&[("ZK_CHROOT", "billing")], "ZK_CHROOT is \"billing\"; it has to begin with /"),
             (&[("ZK_CHROOT", "/billing/")], "ZK_CHROOT cannot be used: "),
             (&[("ZK_CHROOT", "/zookeeper")], "ZK_CHROOT cannot be used: "),
