@@ -28,7 +28,7 @@
 //! | [`lock`](Mutex::lock) | the guard; [`Error::Closed`](crate::Error::Closed) once the session is closed or drained, by any thread |
 //! | [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) | the guard, or `None` if the lock is contended |
 //! | [`enqueue`](Mutex::enqueue) | a [`Waiting`], on which the thread waits in steps, without losing its position |
-//! | [`wait_ended`](HoldMonitor::wait_ended) | when a hold is released or lost |
+//! | [`session.block_on(monitor.ended())`](Session::block_on) | when a hold is released or lost |
 //!
 //! A thread that works under a lock is not interrupted when the lock is lost: see [`Guard`].
 //!
@@ -94,7 +94,7 @@ mod waiting;
 use self::runtime::Runtime;
 
 pub use self::election::{Election, Term};
-pub use self::guard::{Guard, HoldMonitor};
+pub use self::guard::Guard;
 pub use self::mutex::{Mutex, ReentrantMutex};
 pub use self::rwlock::RwLock;
 pub use self::semaphore::Semaphore;

@@ -4,11 +4,14 @@ use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use crate::blocking::{Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use crate::blocking::{Guard, Leadership, Runtime, Session, Waiting, recipe};
 use crate::contender::Contender;
 use crate::election::{TermEnd, resign, win};
 use crate::error::Result;
-use crate::hold::HoldState;
+use crate::hold::{HoldMonitor, HoldState};
 use crate::options::Options;
 
 recipe! {
@@ -95,7 +98,7 @@ impl Election {
     /// leads. Look at the view's state, because a leadership that is suspended is also returned.
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
-        self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
+        self.inner.current_term()
     }
 
     /// Returns the current leader, or `None` if there is no candidate.
@@ -109,11 +112,12 @@ impl Election {
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
+    runtime: Runtime,
 }
 
 impl Term {
-    pub(super) fn new(monitor: crate::hold::HoldMonitor, runtime: &Runtime) -> Self {
-        Self { monitor: HoldMonitor::new(monitor, runtime) }
+    fn new(monitor: HoldMonitor, runtime: &Runtime) -> Self {
+        Self { monitor, runtime: runtime.clone() }
     }
 
     /// Returns whether the closure should return: the leadership was lost, or the leader was asked to release by `revoke` or
@@ -123,7 +127,7 @@ impl Term {
     /// which sets a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
+        self.state().has_ended() || self.revoke_requested().now_or_never().is_some()
     }
 
     /// Waits until the closure should return, for at most `limit`. Returns what [`is_over`](Self::is_over) returns then.
@@ -145,7 +149,13 @@ impl Term {
     /// # }
     /// ```
     pub fn wait_over_for(&self, limit: Duration) -> Result<bool> {
-        self.monitor.wait_over_for(limit)
+        let over = async {
+            tokio::select! {
+                _ = self.ended() => {}
+                () = self.revoke_requested() => {}
+            }
+        };
+        self.runtime.block_on(async { timeout(limit, over).await.is_ok() })
     }
 
     /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
@@ -156,7 +166,7 @@ impl Term {
     /// As the async `proclaim`, and [`Error::InvalidInput`](crate::Error::InvalidInput) where
     /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.monitor.proclaim(data.into())
+        self.runtime.wait(self.monitor.proclaim(data.into()))
     }
 }
 

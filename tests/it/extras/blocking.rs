@@ -200,8 +200,10 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     let session = connect_for(&threads.world.proxy.hosts(), BRIEF);
     let guard = threads.mutex(&session).lock().expect("held");
     let monitor = guard.monitor();
-    let noticed = start(move || monitor.wait_ended());
-    assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
+    let noticed = start({
+        let session = session.clone();
+        move || session.block_on(monitor.ended())
+    });
     // Nothing is answered any more.
     threads.world.proxy.refuse();
     assert_eq!(noticed.done("the loss").expect("a thread"), HoldState::Lost(Loss::TrustEnded));
@@ -237,7 +239,6 @@ fn guard_and_session_can_be_dropped_in_a_task() {
 fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
     let mutex = Mutex::new(session, path).expect("a mutex");
     let election = Election::new(session, path).expect("an election");
-    let monitor = guard.monitor();
     let writing = writing.downgrade().map_err(|(writing, error)| {
         assert_eq!(writing.state(), HoldState::Held, "the guard came back as it was");
         error
@@ -253,7 +254,6 @@ fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
         ("try_lock_for", mutex.try_lock_for(PATIENCE).err()),
         ("enqueue", mutex.enqueue().err()),
         ("contenders", mutex.contenders().err()),
-        ("wait_ended", monitor.wait_ended().err()),
         ("campaign", election.campaign().err()),
         ("run", election.run(|_: &Term| ControlFlow::Break(())).err()),
         ("downgrade", writing.err()),
@@ -347,7 +347,7 @@ fn drain_asks_the_holder_and_waits_for_it() {
     });
     let released = start(move || {
         session.block_on(guard.revoke_requested())?;
-        assert!(guard.is_revoke_requested() && guard.monitor().is_revoke_requested());
+        assert!(guard.is_revoke_requested());
         guard.release()
     });
     released.done("the release").expect("released");
@@ -365,9 +365,9 @@ fn guard_outlives_the_close_of_its_session() {
     });
     session.close().expect("closed");
     assert_eq!(session.state(), SessionState::Ended);
+    assert_eq!(session.block_on(dropped.monitor().ended()).expect("a thread"), HoldState::Lost(Loss::Closed));
     drop(session);
     assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
-    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), HoldState::Lost(Loss::Closed));
     drop(dropped);
     assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
     assert!(matches!(mutex.lock(), Err(Error::Closed)));
@@ -515,8 +515,7 @@ fn release_with_a_limit_goes_on_in_the_background() {
     threads.wait_children(0);
     let guard = mutex.lock().expect("held");
     threads.tokio.block_on(threads.world.expire_that_of(session.as_async()));
-    let monitor = guard.monitor();
-    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(HoldState::Lost(Loss::Expired)));
+    assert_eq!(session.block_on(guard.monitor().ended()), Ok(HoldState::Lost(Loss::Expired)));
     assert_eq!(guard.release_within(PATIENCE), Err(Error::Lost(Loss::Expired)));
     let leadership = threads.election(&session, "leader").campaign().expect("leads");
     assert_eq!(leadership.resign_within(PATIENCE), Ok(()));
