@@ -74,22 +74,21 @@ impl Election {
     /// # Errors
     ///
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A close or a drain of the
-    /// session is no error. [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// session is no error.
     pub fn run(&self, mut term: impl FnMut(&Term) -> ControlFlow<()>) -> Result<()> {
         let mut pauses = self.inner.pauses();
-        while let Some(leadership) = self.runtime.wait(win(&self.inner))? {
+        while let Some(leadership) = self.runtime.block_on(win(&self.inner))? {
             let (began, given) = (Instant::now(), Term::new(leadership.monitor(), &self.runtime));
             let led = catch_unwind(AssertUnwindSafe(|| term(&given)));
             let (time, is_lost) = (began.elapsed(), matches!(leadership.state(), HoldState::Lost(_)));
-            self.runtime.block_on(resign(leadership))?;
+            self.runtime.block_on(resign(leadership));
             let end = match led {
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Ok(ControlFlow::Continue(())) if is_lost => TermEnd::Lost,
                 Ok(ControlFlow::Continue(())) => TermEnd::Returned,
                 Err(panic) => TermEnd::Panicked(panic),
             };
-            self.runtime.block_on(pauses.after(time, end))?;
+            self.runtime.block_on(pauses.after(time, end));
         }
         Ok(())
     }
@@ -103,7 +102,7 @@ impl Election {
 
     /// Returns the current leader, or `None` if there is no candidate.
     pub fn leader(&self) -> Result<Option<Contender>> {
-        self.runtime.wait(self.inner.leader())
+        self.runtime.block_on(self.inner.leader())
     }
 }
 
@@ -132,23 +131,19 @@ impl Term {
 
     /// Waits until the closure should return, for at most `limit`. Returns what [`is_over`](Self::is_over) returns then.
     ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(term: &zookeeper_recipes::blocking::Term) -> Result<(), zookeeper_recipes::Error> {
+    /// # fn example(term: &zookeeper_recipes::blocking::Term) {
     /// use std::time::Duration;
     ///
-    /// while !term.wait_over_for(Duration::from_secs(10))? {
+    /// while !term.wait_over_for(Duration::from_secs(10)) {
     ///     println!("every ten seconds, by the leader");
     /// }
-    /// # Ok(())
     /// # }
     /// ```
-    pub fn wait_over_for(&self, limit: Duration) -> Result<bool> {
+    #[must_use]
+    pub fn wait_over_for(&self, limit: Duration) -> bool {
         let over = async {
             tokio::select! {
                 _ = self.ended() => {}
@@ -163,10 +158,9 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// As the async `proclaim`, and [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`.
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.runtime.wait(self.monitor.proclaim(data.into()))
+        self.runtime.block_on(self.monitor.proclaim(data.into()))
     }
 }
 

@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use crate::blocking::Runtime;
-use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 
@@ -94,11 +93,14 @@ macro_rules! release {
                 "As [`", stringify!($release), "`](crate::", stringify!($guard), "::", stringify!($release), ") of the async guard:"
             )]
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before.
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
-            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is then released in the background.
+            ///
+            /// # Panics
+            ///
+            /// Where [tokio runs a task](crate::blocking#inside-a-tokio-runtime). The lock is then released in the
+            /// background.
             pub fn $release(self) -> Result<()> {
                 let Self { guard, runtime } = self;
-                runtime.wait(guard.$release())
+                runtime.block_on(guard.$release())
             }
 
             /// Releases the lock and waits for the confirmation for `limit` at most.
@@ -111,7 +113,7 @@ macro_rules! release {
             pub fn $within(self, limit: Duration) -> Result<()> {
                 let Self { guard, runtime } = self;
                 let session = guard.session().clone();
-                runtime.wait(async {
+                runtime.block_on(async {
                     timeout(limit, guard.$release()).await.unwrap_or_else(|_| Err(session.unavailable(limit)))
                 })
             }
@@ -135,7 +137,6 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     /// # Errors
     ///
     /// The error, with this guard. The lock is still held for writing, unless the guard's [`state`](Hold::state) shows a loss.
-    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     ///
     /// # Examples
     ///
@@ -150,11 +151,8 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     /// ```
     #[expect(clippy::result_large_err, reason = "the error is the guard, which a caller goes on with")]
     pub fn downgrade(self) -> Result<Guard<crate::rwlock::RwLockReadGuard>, (Self, Error)> {
-        if let Err(error) = refuse_to_block_tasks() {
-            return Err((self, error));
-        }
         let Self { guard, runtime } = self;
-        match runtime.drive(guard.downgrade()) {
+        match runtime.block_on(guard.downgrade()) {
             Ok(guard) => Ok(Guard { guard, runtime }),
             Err(failed) => Err((Self { guard: failed.guard, runtime }, failed.source)),
         }
@@ -175,8 +173,8 @@ impl Guard<crate::election::Leadership> {
     ///
     /// # Errors
     ///
-    /// As the async `proclaim`, and [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`.
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.runtime.wait(self.guard.proclaim(data))
+        self.runtime.block_on(self.guard.proclaim(data))
     }
 }
