@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 
 fn lead(term: &Term) -> ControlFlow<()> {
     println!("this process leads, with token {}", term.fencing_token());
-    while !term.wait_over_for(Duration::from_secs(1)).unwrap_or(true) {
+    while !term.wait_over_for(Duration::from_secs(1)) {
         println!("it still leads");
     }
     ControlFlow::Continue(())

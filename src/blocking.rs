@@ -28,7 +28,7 @@
 //! | [`lock`](Mutex::lock) | the guard; [`Error::Closed`](crate::Error::Closed) once the session is closed or drained, by any thread |
 //! | [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) | the guard, or `None` if the lock is contended |
 //! | [`enqueue`](Mutex::enqueue) | a [`Waiting`], on which the thread waits in steps, without losing its position |
-//! | [`wait_ended`](HoldMonitor::wait_ended) | when a hold is released or lost |
+//! | [`session.block_on(monitor.ended())`](Session::block_on) | when a hold is released or lost |
 //!
 //! A thread that works under a lock is not interrupted when the lock is lost: see [`Guard`].
 //!
@@ -61,17 +61,12 @@
 //!
 //! # Inside a tokio runtime
 //!
-//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future:
-//! in a task, and in the body of `#[tokio::main]`. The call would block the thread, and with it every other task there.
-//! Use the async API, or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
+//! A call that blocks panics where tokio polls a future, as tokio's own `block_on` does: in a task, and in the body of
+//! `#[tokio::main]`. The call would block the thread, and with it every other task there. It panics before it has sent
+//! anything, but a call that connects panics after it has begun to connect. A guard that the call consumes is released in
+//! the background. Use the async API, or make the call in [`spawn_blocking`] or in `block_in_place`, where it is allowed.
 //!
 //! [`spawn_blocking`]: https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html
-//!
-//! There is one exception: a call in a future inside [`unconstrained`] is not refused. A task is recognized by its budget
-//! of operations, and such a future has none. There, most calls panic before they have sent anything. A call that connects
-//! panics after it has begun to connect.
-//!
-//! [`unconstrained`]: https://docs.rs/tokio/latest/tokio/task/fn.unconstrained.html
 //!
 //! Calls that do not block are allowed everywhere: you can create a lock, look at a guard's state, and drop guards and
 //! sessions.
@@ -79,8 +74,7 @@
 //! # Errors
 //!
 //! Each call fails as the async call of the same name does. So a call that waits for a lock fails with
-//! [`Error::Closed`](crate::Error::Closed) once the session is closed or drained. Calls that block also fail with
-//! [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio runs a task, as described above.
+//! [`Error::Closed`](crate::Error::Closed) once the session is closed or drained.
 
 mod election;
 mod guard;
@@ -94,7 +88,7 @@ mod waiting;
 use self::runtime::Runtime;
 
 pub use self::election::{Election, Term};
-pub use self::guard::{Guard, HoldMonitor};
+pub use self::guard::Guard;
 pub use self::mutex::{Mutex, ReentrantMutex};
 pub use self::rwlock::RwLock;
 pub use self::semaphore::Semaphore;
@@ -163,7 +157,7 @@ macro_rules! recipe {
             /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout,
             /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
             pub fn contenders(&self) -> Result<Vec<crate::contender::Contender>> {
-                self.runtime.wait(self.inner.contenders())
+                self.runtime.block_on(self.inner.contenders())
             }
 
             /// Deletes the node of a contender, and so takes the lock from the contender. Returns whether the node was there.
@@ -175,7 +169,7 @@ macro_rules! recipe {
             /// As [`contenders`](Self::contenders), and [`Error::InvalidInput`](crate::Error::InvalidInput) if the
             /// contender belongs to another lock.
             pub fn break_lock(&self, contender: &crate::contender::Contender) -> Result<bool> {
-                self.runtime.wait(self.inner.break_lock(contender))
+                self.runtime.block_on(self.inner.break_lock(contender))
             }
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
@@ -187,15 +181,15 @@ macro_rules! recipe {
             ///
             /// As [`break_lock`](Self::break_lock).
             pub fn revoke(&self, contender: &crate::contender::Contender) -> Result<bool> {
-                self.runtime.wait(self.inner.revoke(contender))
+                self.runtime.block_on(self.inner.revoke(contender))
             }
 
             fn held<G>(&self, acquired: impl Future<Output = Result<G>>) -> Result<Guard<G>> {
-                self.runtime.wait(acquired).map(|guard| Guard::new(guard, &self.runtime))
+                self.runtime.block_on(acquired).map(|guard| Guard::new(guard, &self.runtime))
             }
 
             fn maybe_held<G>(&self, tried: impl Future<Output = Result<Option<G>>>) -> Result<Option<Guard<G>>> {
-                Ok(self.runtime.wait(tried)?.map(|guard| Guard::new(guard, &self.runtime)))
+                Ok(self.runtime.block_on(tried)?.map(|guard| Guard::new(guard, &self.runtime)))
             }
         }
     };

@@ -1,7 +1,7 @@
 //! Owns [`Config`]: the settings of a deployment for a session, from the environment or from a document.
 //!
-//! 1. Settings are checked when they are read, so a service with a wrong setting fails at its start. The error names
-//!    the variable or the field. The files that settings name are read each time a ZooKeeper session is made.
+//! 1. A setting that cannot be read, or contradicts another one, is refused at once. The error names the variable or the
+//!    field. The session checks its values, and reads the files that settings name each time a ZooKeeper session is made.
 //! 2. Neither errors nor `Debug` show credentials or the contents of files.
 
 use std::ffi::{OsStr, OsString};
@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use zookeeper_client::Acls;
-
 use crate::error::{Error, Result};
-use crate::options::{Options, validate_data};
-use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
+use crate::options::Options;
+use crate::session::{Servers, has_chroot, normalize};
 
 /// The settings of a deployment for a session: the servers, credentials, TLS, and our identity.
 ///
@@ -25,9 +23,8 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | field | variable with the prefix `ZK` | |
 /// |---|---|---|
 /// | `hosts` | `ZK_HOSTS` | `zk1:2181,zk2:2181,zk3:2181`; required |
-/// | `session_timeout_ms` | `ZK_SESSION_TIMEOUT_MS` | in milliseconds; 6000 by default |
-/// | `chroot` | `ZK_CHROOT` | `/billing`: the node below which all paths begin; none by default |
-/// | `create_chroot` | `ZK_CREATE_CHROOT` | `true` creates a chroot that does not exist; `false` by default |
+/// | `session_timeout_ms` | `ZK_SESSION_TIMEOUT_MS` | in milliseconds; 6000 by default, and for 0 |
+/// | `chroot` | `ZK_CHROOT` | `/billing`: the node below which all paths begin, which must exist; none by default |
 /// | `auth_file` | `ZK_AUTH_FILE` | a file with `user:password`, for the scheme `digest` |
 /// | `auth` | `ZK_AUTH` | the same without a file |
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities for the servers' certificates; hosts without `tcp://` are connected over TLS |
@@ -38,16 +35,14 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a `&Config`, and give the
 /// session its [lock options](Self::lock_options). If a file cannot be read or used, they return
-/// [`Error::InvalidInput`], with the path and the name of the variable or field.
+/// [`Error::InvalidInput`], with the path and the name of the variable or field. They also refuse credentials without
+/// a colon, and a session timeout that cannot be sent. The first lock refuses an identifier that cannot be used.
 ///
 /// Files are read whenever a session is made or renewed, so they can be replaced. Line breaks at the end of credentials
 /// are cut off. The settings of TLS need the feature `tls`.
 ///
 /// To add settings, call [`Servers`]'s methods on `Servers::from(&config)`. A session timeout set by
 /// [`with_session_timeout`](Servers::with_session_timeout) replaces that of the configuration.
-///
-/// With `create_chroot`, the chroot and its missing ancestors are created as persistent nodes. If there are credentials,
-/// only sessions with these credentials have access to the nodes. Otherwise everyone has access.
 ///
 /// # Examples
 ///
@@ -76,7 +71,6 @@ struct Settings {
     hosts: String,
     session_timeout_ms: Option<u32>,
     chroot: Option<String>,
-    create_chroot: bool,
     auth: Option<Secret>,
     auth_file: Option<PathBuf>,
     tls_ca_file: Option<PathBuf>,
@@ -133,24 +127,13 @@ impl Config {
 
     fn checked(settings: Settings, prefix: Option<String>) -> Result<Self> {
         let mut this = Self { settings, prefix, hosts: String::new() };
-        let Settings { hosts, session_timeout_ms, chroot, auth, auth_file, identifier, .. } = &this.settings;
+        let Settings { hosts, chroot, auth, auth_file, .. } = &this.settings;
         if hosts.trim().is_empty() {
             return Err(this.invalid("hosts", "is not set, or empty; give it a list like zk1:2181,zk2:2181"));
-        }
-        if let Some(ms) = session_timeout_ms.filter(|ms| !TIMEOUTS_MS.contains(ms)) {
-            let (least, most) = (TIMEOUTS_MS.start(), TIMEOUTS_MS.end());
-            let reason = format!("is {ms}; it has to be {least} to {most} milliseconds");
-            return Err(this.invalid("session_timeout_ms", reason));
         }
         if auth.is_some() && auth_file.is_some() {
             let reason = format!("and {} are both set; leave out one", this.name("auth_file"));
             return Err(this.invalid("auth", reason));
-        }
-        if let Some(Secret(auth)) = auth {
-            this.credentials("auth", auth.as_bytes())?;
-        }
-        if let Some(identifier) = identifier {
-            validate_data("identifier", identifier.as_bytes()).map_err(|error| this.of("identifier", error))?;
         }
         let is_over_tls = this.check_tls()?;
         let normalized = normalize(hosts).map_err(|error| this.of("hosts", error))?;
@@ -300,13 +283,11 @@ impl Config {
 
 impl From<&Config> for Servers {
     fn from(config: &Config) -> Self {
-        let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
-        let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
-        let name = config.settings.unique_name.clone();
+        let (options, name) = (config.lock_options(), config.settings.unique_name.clone());
         let config = config.clone();
         let first = config.servers();
         let servers = Self::from_fn(move || ready(config.servers().map_err(Error::into)));
-        let servers = servers.configured(first, options, chroot_acls);
+        let servers = servers.configured(first, options);
         match name {
             Some(name) => servers.with_unique_name(&name),
             None => servers,
@@ -338,11 +319,6 @@ impl Settings {
                 self.session_timeout_ms = Some(ms);
             }
             "CHROOT" => self.chroot = Some(text()?),
-            "CREATE_CHROOT" => {
-                let word = text()?;
-                let word = word.trim().parse().map_err(|_| invalid(format!("is {word:?}; give true or false")))?;
-                self.create_chroot = word;
-            }
             "AUTH" => self.auth = Some(Secret(text()?)),
             "AUTH_FILE" => self.auth_file = file(),
             "TLS_CA_FILE" => self.tls_ca_file = file(),
@@ -424,7 +400,6 @@ mod tests {
             ("ZK_HOSTS", " zk1:2181, zk2:2181"),
             ("ZK_SESSION_TIMEOUT_MS", "10000"),
             ("ZK_CHROOT", "/billing/eu"),
-            ("ZK_CREATE_CHROOT", "true"),
             ("ZK_IDENTIFIER", "billing-7"),
             ("ZK_AUTH", ""),
             ("ZK_HOME", "/opt/zookeeper"),
@@ -433,7 +408,6 @@ mod tests {
         ]);
         let config = config.expect("a configuration");
         assert_eq!(config.hosts(), "zk1:2181,zk2:2181/billing/eu");
-        assert!(config.settings.create_chroot);
         assert_eq!(config.lock_options().identifier(), b"billing-7");
         let servers = format!("{:?}", Servers::from(&config));
         assert!(servers.contains("session_timeout: 10s"), "{servers}");
@@ -460,11 +434,6 @@ mod tests {
                 "ZK_SESSION_TIMEOUT_MS is \"10s\"; give a number of milliseconds",
             ),
             (&[("ZK_SESSION_TIMEOUT_MS", "-1")], "ZK_SESSION_TIMEOUT_MS is \"-1\"; "),
-            (
-                &[("ZK_SESSION_TIMEOUT_MS", "7")],
-                "ZK_SESSION_TIMEOUT_MS is 7; it has to be 8 to 2147483647 milliseconds",
-            ),
-            (&[("ZK_CREATE_CHROOT", "yes")], "ZK_CREATE_CHROOT is \"yes\"; give true or false"),
             (&[("ZK_CHROOT", "billing")], "ZK_CHROOT is \"billing\"; it has to begin with /"),
             (&[("ZK_CHROOT", "/billing/")], "ZK_CHROOT cannot be used: "),
             (&[("ZK_CHROOT", "/zookeeper")], "ZK_CHROOT cannot be used: "),
@@ -474,7 +443,6 @@ mod tests {
             ),
             (&[("ZK_AUTH", "u:p"), ("ZK_AUTH_FILE", "/f")], "ZK_AUTH and ZK_AUTH_FILE are both set"),
             (&[("ZK_AUTH_FILE", "/no/such/file")], "ZK_AUTH_FILE is /no/such/file, which cannot be read: "),
-            (&[("ZK_IDENTIFIER", "__REVOKE__")], "ZK_IDENTIFIER cannot be used: "),
             (&[("ZK_TOKEN_EPOCH", "256")], "ZK_TOKEN_EPOCH is \"256\"; give a number from 0 to 255"),
             (&[("ZK_TOKEN_EPOCH", "-1")], "ZK_TOKEN_EPOCH is \"-1\"; give a number from 0 to 255"),
         ] {
@@ -579,7 +547,6 @@ mod tests {
         for (document, text) in [
             ("{}", "hosts is not set"),
             (r#"{"hosts": "zk1", "host": "zk2"}"#, "unknown field `host`"),
-            (r#"{"hosts": "zk1", "session_timeout_ms": 1}"#, "session_timeout_ms is 1; "),
             (r#"{"hosts": "zk1", "auth": 2347}"#, "expected text"),
         ] {
             let error = read(document).expect_err(document).to_string();

@@ -7,11 +7,8 @@
 
 mod waiting;
 
-use std::future::poll_fn;
 use std::iter::repeat_n;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
@@ -119,28 +116,15 @@ impl Lock {
         retries: bool,
     ) -> Result<Hold> {
         loop {
-            let granted = self.queue(acquisition, true, progress).await;
+            let granted = self.queue(true, progress).await;
             if !(retries && was_lost(&granted)) {
                 return self.hold(granted, acquisition);
             }
         }
     }
 
-    async fn queue(
-        &self,
-        acquisition: &AcquireSpan,
-        waits: bool,
-        progress: Option<&Arc<Progress>>,
-    ) -> Result<Granted, Failed> {
-        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, waits, progress.cloned()));
-        poll_fn(|cx| {
-            let polled = acquire.as_mut().poll(cx);
-            if matches!(polled, Poll::Ready(Ok(_))) || (waits && acquire.ahead > 0) {
-                acquisition.entered(acquire.ahead);
-            }
-            polled
-        })
-        .await
+    fn queue(&self, waits: bool, progress: Option<&Arc<Progress>>) -> Acquire {
+        Acquire::new(self.session.core(), &self.draft, waits, progress.cloned())
     }
 
     /// Queues and waits for the grant, for at most `limit`. Returns `None` if the call timed out after a contender was ahead.
@@ -169,7 +153,7 @@ impl Lock {
 
     async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
         loop {
-            match self.queue(acquisition, false, None).await {
+            match self.queue(false, None).await {
                 Err(Failed { end: End::Contended, .. }) => return Ok(None),
                 granted if was_lost(&granted) => {}
                 granted => return self.hold(granted, acquisition).map(Some),

@@ -7,7 +7,6 @@
 //! |---|---|---|---|---|
 //! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
 //! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | the time from the call to its end |
-//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | contenders ahead when a call entered the queue |
 //! | [`WAITING`] | gauge | | `kind`, `lock` | calls that have asked for a lock and have not ended |
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | the time from the grant to the release or loss |
@@ -15,8 +14,6 @@
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
 //! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of [`Election::run`](crate::Election::run) after a term that has failed |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
-//! | [`TRUST`] | gauge | seconds | | how long the session's locks stay trusted if no further answer comes |
-//! | [`CLEANUP`] | gauge | | | leftover nodes whose deletion is not confirmed yet |
 //! | [`RENEWALS`] | counter | | | sessions that replaced an expired one |
 //! | [`FALLS`] | counter | | | grants with a smaller fencing token than before: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
@@ -36,27 +33,23 @@
 //!
 //! The guide [monitoring](crate::guide::monitoring) explains the metrics, and has alerts.
 //!
-//! [`CONNECTED`] and [`CLEANUP`] are sums over all sessions of the process. [`TRUST`] has the value of the session that
-//! reported last. While no lock is held, it keeps its last value.
-//!
-//! Install the recorder before you make the first session, because most gauges are reported as changes. Many metrics are
+//! Install the recorder before you make the first session, because gauges are reported as changes. Many metrics are
 //! reported as 0 at first, so that Prometheus' `increase` sees the first loss:
 //!
-//! * when a session is made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`];
+//! * when a session is made, [`CONNECTED`], [`RENEWALS`] and [`FALLS`];
 //! * when a lock is made, [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause;
 //! * when a job is made, [`JOBS`] with each outcome;
 //! * when [`Election::run`](crate::Election::run) is called, [`PAUSES`] with each cause.
 //!
 //! # Buckets
 //!
-//! Give the three histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
+//! Give the two histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
 //!
 //! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
 //!   contended call waits for whole holds, so let each bucket be a few times the one before: 1, 5, 25, 100 and 500 ms, 1, 5
 //!   and 30 s, 2 and 10 min.
 //! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put
 //!   one bucket at the session timeout, because longer holds depend on the renewal of trust.
-//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first bucket counts calls that had no contender ahead.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -71,8 +64,6 @@ use crate::telemetry::Labels;
 pub const ACQUISITIONS: &str = "zookeeper_lock_acquisitions_total";
 /// How long calls that asked for a lock took.
 pub const WAIT: &str = "zookeeper_lock_wait_seconds";
-/// How many contenders were ahead on entry into the queue.
-pub const AHEAD: &str = "zookeeper_lock_contenders_ahead";
 /// Calls that have asked for a lock and have not ended.
 pub const WAITING: &str = "zookeeper_lock_waiting";
 /// Locks that are held.
@@ -87,10 +78,6 @@ pub const JOBS: &str = "zookeeper_job_fires_total";
 pub const PAUSES: &str = "zookeeper_candidate_pauses_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
-/// How long the session's locks stay trusted if no further answer comes.
-pub const TRUST: &str = "zookeeper_session_trust_seconds";
-/// Leftover nodes whose deletion is not confirmed yet.
-pub const CLEANUP: &str = "zookeeper_session_cleanup_nodes";
 /// Sessions that replaced an expired one.
 pub const RENEWALS: &str = "zookeeper_session_renewals_total";
 /// Grants with a smaller fencing token than an earlier grant of the session.
@@ -129,7 +116,6 @@ pub fn label_locks_by(namer: impl Fn(&str) -> Cow<'static, str> + Send + Sync + 
 pub fn describe() {
     describe_counter!(ACQUISITIONS, "calls that asked for a lock, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "from the call that asked for a lock to its end");
-    describe_histogram!(AHEAD, Unit::Count, "contenders that were ahead on entry into the queue");
     describe_gauge!(WAITING, "calls that have asked for a lock and have not ended");
     describe_gauge!(HOLDS, "locks that are held");
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
@@ -137,8 +123,6 @@ pub fn describe() {
     describe_counter!(JOBS, "fires of jobs, by how they ended");
     describe_counter!(PAUSES, "pauses of candidates after a term that has failed");
     describe_gauge!(CONNECTED, "sessions that are connected");
-    describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
-    describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
     describe_counter!(RENEWALS, "sessions that took the place of one that had expired");
     describe_counter!(FALLS, "grants with a smaller fencing token than an earlier one of the session");
     describe_counter!(REQUESTS, "requests to the servers");
@@ -150,17 +134,13 @@ pub(crate) fn label_of(path: &str) -> Label {
 
 pub(crate) fn session_begins() {
     gauge!(CONNECTED).increment(0.0);
-    gauge!(CLEANUP).increment(0.0);
     counter!(RENEWALS).increment(0);
     counter!(FALLS).increment(0);
 }
 
-pub(crate) fn connected(sessions: i64) {
-    shift(CONNECTED, sessions as f64);
-}
-
-pub(crate) fn in_cleanup(nodes: i64) {
-    shift(CLEANUP, nodes as f64);
+/// Counts a session that has connected, or has lost its connection.
+pub(crate) fn connected(is_up: bool) {
+    gauge!(CONNECTED).increment(if is_up { 1.0 } else { -1.0 });
 }
 
 pub(crate) fn lock_begins(labels: &Labels) {
@@ -184,11 +164,6 @@ pub(crate) fn candidate_pauses(path: &str, cause: &'static str, count: u64) {
     counter!(PAUSES, "cause" => cause, "lock" => label_of(path)).increment(count);
 }
 
-/// Adds to a gauge of the process.
-fn shift(name: &'static str, change: f64) {
-    gauge!(name).increment(change);
-}
-
 /// Adds to a gauge of a lock.
 pub(crate) fn shift_of(labels: &Labels, name: &'static str, change: f64) {
     let Labels { kind, lock } = labels.clone();
@@ -202,11 +177,6 @@ pub(crate) fn acquired(labels: &Labels, outcome: &'static str, waited: Duration)
     histogram!(WAIT, "kind" => kind, "outcome" => outcome, "lock" => lock).record(waited.as_secs_f64());
 }
 
-pub(crate) fn entered(labels: &Labels, ahead: usize) {
-    let Labels { kind, lock } = labels.clone();
-    histogram!(AHEAD, "kind" => kind, "lock" => lock).record(ahead as f64);
-}
-
 pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
     shift_of(labels, HOLDS, -1.0);
     let Labels { kind, lock } = labels.clone();
@@ -214,10 +184,6 @@ pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
     if let Some(loss) = loss {
         counter!(LOSSES, "kind" => kind, "cause" => loss.as_str(), "lock" => lock).increment(1);
     }
-}
-
-pub(crate) fn trusted_for(left: Duration) {
-    gauge!(TRUST).set(left.as_secs_f64());
 }
 
 pub(crate) fn renewed() {

@@ -35,7 +35,6 @@ use self::unique_name::UniqueName;
 pub(crate) use self::hosts::{has_chroot, normalize};
 use self::requests::fired;
 pub(crate) use self::requests::{Interrupt, Zk, found};
-pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
 ///

@@ -4,7 +4,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::field::{Empty, display};
@@ -42,7 +41,6 @@ pub(crate) struct AcquireSpan {
     span: Span,
     labels: Labels,
     began: Instant,
-    has_entered: AtomicBool,
     /// The highest czxid among the session's grants when the acquisition began.
     pub(crate) after: i64,
     /// The outcome; unset until the acquisition ends.
@@ -56,7 +54,6 @@ impl AcquireSpan {
             "lock.acquire",
             lock.path = path,
             lock.kind = kind,
-            lock.ahead = Empty,
             lock.token = Empty,
             lock.waited_ms = Empty,
             lock.outcome = Empty,
@@ -64,8 +61,7 @@ impl AcquireSpan {
         let (caller, labels) = (Span::current(), Labels::new(kind, path));
         #[cfg(feature = "metrics")]
         metrics::shift_of(&labels, metrics::WAITING, 1.0);
-        let (has_entered, outcome) = Default::default();
-        Self { caller, span, labels, began: Instant::now(), has_entered, after, outcome }
+        Self { caller, span, labels, began: Instant::now(), after, outcome: OnceLock::new() }
     }
 
     /// Runs `acquire` in the span. `token` returns the fencing token of a grant, or `None` if the lock was contended.
@@ -85,15 +81,6 @@ impl AcquireSpan {
         };
         self.outcome.get_or_init(|| outcome);
         result
-    }
-
-    /// Records how many contenders were ahead on entry into the queue. Later calls record nothing.
-    pub(crate) fn entered(&self, ahead: usize) {
-        if !self.has_entered.swap(true, Ordering::Relaxed) {
-            self.span.record("lock.ahead", ahead);
-            #[cfg(feature = "metrics")]
-            metrics::entered(&self.labels, ahead);
-        }
     }
 
     /// Begins the span of the hold that was granted.
@@ -203,19 +190,15 @@ const FAILED: &str = "failed";
 
 /// The metrics of sessions. Without the feature `metrics`, these functions do nothing.
 #[cfg(feature = "metrics")]
-pub(crate) use crate::metrics::{
-    connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for,
-};
+pub(crate) use crate::metrics::{connected, renewed, requested, session_begins, tokens_fell};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for};
+pub(crate) use silent::{connected, renewed, requested, session_begins, tokens_fell};
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
     pub(crate) fn session_begins() {}
-    pub(crate) fn connected(_sessions: i64) {}
-    pub(crate) fn in_cleanup(_nodes: i64) {}
+    pub(crate) fn connected(_is_up: bool) {}
     pub(crate) fn requested(_request: &'static str, _count: u64) {}
     pub(crate) fn renewed() {}
     pub(crate) fn tokens_fell() {}
-    pub(crate) fn trusted_for(_left: std::time::Duration) {}
 }

@@ -4,11 +4,14 @@ use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use crate::blocking::{Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use crate::blocking::{Guard, Leadership, Runtime, Session, Waiting, recipe};
 use crate::contender::Contender;
 use crate::election::{TermEnd, resign, win};
 use crate::error::Result;
-use crate::hold::HoldState;
+use crate::hold::{HoldMonitor, HoldState};
 use crate::options::Options;
 
 recipe! {
@@ -71,22 +74,21 @@ impl Election {
     /// # Errors
     ///
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the session has ended for good. A close or a drain of the
-    /// session is no error. [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// session is no error.
     pub fn run(&self, mut term: impl FnMut(&Term) -> ControlFlow<()>) -> Result<()> {
         let mut pauses = self.inner.pauses();
-        while let Some(leadership) = self.runtime.wait(win(&self.inner))? {
+        while let Some(leadership) = self.runtime.block_on(win(&self.inner))? {
             let (began, given) = (Instant::now(), Term::new(leadership.monitor(), &self.runtime));
             let led = catch_unwind(AssertUnwindSafe(|| term(&given)));
             let (time, is_lost) = (began.elapsed(), matches!(leadership.state(), HoldState::Lost(_)));
-            self.runtime.block_on(resign(leadership))?;
+            self.runtime.block_on(resign(leadership));
             let end = match led {
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Ok(ControlFlow::Continue(())) if is_lost => TermEnd::Lost,
                 Ok(ControlFlow::Continue(())) => TermEnd::Returned,
                 Err(panic) => TermEnd::Panicked(panic),
             };
-            self.runtime.block_on(pauses.after(time, end))?;
+            self.runtime.block_on(pauses.after(time, end));
         }
         Ok(())
     }
@@ -95,12 +97,12 @@ impl Election {
     /// leads. Look at the view's state, because a leadership that is suspended is also returned.
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
-        self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
+        self.inner.current_term()
     }
 
     /// Returns the current leader, or `None` if there is no candidate.
     pub fn leader(&self) -> Result<Option<Contender>> {
-        self.runtime.wait(self.inner.leader())
+        self.runtime.block_on(self.inner.leader())
     }
 }
 
@@ -109,11 +111,12 @@ impl Election {
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
+    runtime: Runtime,
 }
 
 impl Term {
-    pub(super) fn new(monitor: crate::hold::HoldMonitor, runtime: &Runtime) -> Self {
-        Self { monitor: HoldMonitor::new(monitor, runtime) }
+    fn new(monitor: HoldMonitor, runtime: &Runtime) -> Self {
+        Self { monitor, runtime: runtime.clone() }
     }
 
     /// Returns whether the closure should return: the leadership was lost, or the leader was asked to release by `revoke` or
@@ -123,29 +126,31 @@ impl Term {
     /// which sets a watch.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.monitor.state().has_ended() || self.monitor.is_revoke_requested()
+        self.state().has_ended() || self.revoke_requested().now_or_never().is_some()
     }
 
     /// Waits until the closure should return, for at most `limit`. Returns what [`is_over`](Self::is_over) returns then.
     ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(term: &zookeeper_recipes::blocking::Term) -> Result<(), zookeeper_recipes::Error> {
+    /// # fn example(term: &zookeeper_recipes::blocking::Term) {
     /// use std::time::Duration;
     ///
-    /// while !term.wait_over_for(Duration::from_secs(10))? {
+    /// while !term.wait_over_for(Duration::from_secs(10)) {
     ///     println!("every ten seconds, by the leader");
     /// }
-    /// # Ok(())
     /// # }
     /// ```
-    pub fn wait_over_for(&self, limit: Duration) -> Result<bool> {
-        self.monitor.wait_over_for(limit)
+    #[must_use]
+    pub fn wait_over_for(&self, limit: Duration) -> bool {
+        let over = async {
+            tokio::select! {
+                _ = self.ended() => {}
+                () = self.revoke_requested() => {}
+            }
+        };
+        self.runtime.block_on(async { timeout(limit, over).await.is_ok() })
     }
 
     /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::HoldMonitor::proclaim) of the async
@@ -153,10 +158,9 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// As the async `proclaim`, and [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`.
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.monitor.proclaim(data.into())
+        self.runtime.block_on(self.monitor.proclaim(data.into()))
     }
 }
 

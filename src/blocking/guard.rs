@@ -1,4 +1,4 @@
-//! Owns [`Guard`], the guard of any recipe for a thread, and [`HoldMonitor`], a view of a hold for other threads.
+//! Owns [`Guard`], the guard of any recipe for a thread.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -7,15 +7,14 @@ use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use crate::blocking::Runtime;
-use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::error::{Error, Result};
-use crate::hold::{Hold, HoldState};
+use crate::hold::Hold;
 
 /// A held lock, of the recipe whose async guard is `G`. Dropping the guard releases the lock in the background. A guard may
 /// be dropped on any thread, even where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
 ///
-/// A guard dereferences to a [`Hold`], with its token, state and path. Await the hold's futures with
-/// [`Session::block_on`](crate::blocking::Session::block_on).
+/// A guard dereferences to a [`Hold`], with its token, state and path. To wait for its end, await a future of the hold, or
+/// of its [monitor](Hold::monitor), with [`Session::block_on`](crate::blocking::Session::block_on).
 ///
 /// A thread is not interrupted when its lock is lost. Look at [`state`](crate::HoldMonitor::state) between the steps of the
 /// work: it compares times and costs no request. Hand the [fencing token](crate::HoldMonitor::fencing_token) to the store.
@@ -55,25 +54,6 @@ impl<G> Guard<G> {
 }
 
 impl<G: Deref<Target = Hold>> Guard<G> {
-    /// Returns a view for other threads, which does not keep the lock.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: zookeeper_recipes::blocking::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
-    /// let monitor = guard.monitor();
-    /// std::thread::spawn(move || match monitor.wait_ended() {
-    ///     Ok(ended) => println!("{ended}"),
-    ///     Err(error) => println!("{error}"),
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn monitor(&self) -> HoldMonitor {
-        HoldMonitor::new(self.guard.monitor(), &self.runtime)
-    }
-
     /// Returns whether the holder was asked to release: by a call of `revoke`, by Curator's `Revoker`, or because the
     /// session is [drained](crate::blocking::Session::drain). The holder decides whether to release. Once the lock is lost,
     /// returns `false`.
@@ -113,11 +93,14 @@ macro_rules! release {
                 "As [`", stringify!($release), "`](crate::", stringify!($guard), "::", stringify!($release), ") of the async guard:"
             )]
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before.
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
-            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is then released in the background.
+            ///
+            /// # Panics
+            ///
+            /// Where [tokio runs a task](crate::blocking#inside-a-tokio-runtime). The lock is then released in the
+            /// background.
             pub fn $release(self) -> Result<()> {
                 let Self { guard, runtime } = self;
-                runtime.wait(guard.$release())
+                runtime.block_on(guard.$release())
             }
 
             /// Releases the lock and waits for the confirmation for `limit` at most.
@@ -130,7 +113,7 @@ macro_rules! release {
             pub fn $within(self, limit: Duration) -> Result<()> {
                 let Self { guard, runtime } = self;
                 let session = guard.session().clone();
-                runtime.wait(async {
+                runtime.block_on(async {
                     timeout(limit, guard.$release()).await.unwrap_or_else(|_| Err(session.unavailable(limit)))
                 })
             }
@@ -155,7 +138,6 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     ///
     /// The error, with this guard. The lock is still held for writing, unless the guard's
     /// [`state`](crate::HoldMonitor::state) shows a loss.
-    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     ///
     /// # Examples
     ///
@@ -170,11 +152,8 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     /// ```
     #[expect(clippy::result_large_err, reason = "the error is the guard, which a caller goes on with")]
     pub fn downgrade(self) -> Result<Guard<crate::rwlock::RwLockReadGuard>, (Self, Error)> {
-        if let Err(error) = refuse_to_block_tasks() {
-            return Err((self, error));
-        }
         let Self { guard, runtime } = self;
-        match runtime.drive(guard.downgrade()) {
+        match runtime.block_on(guard.downgrade()) {
             Ok(guard) => Ok(Guard { guard, runtime }),
             Err(failed) => Err((Self { guard: failed.guard, runtime }, failed.source)),
         }
@@ -195,86 +174,8 @@ impl Guard<crate::election::Leadership> {
     ///
     /// # Errors
     ///
-    /// As the async `proclaim`, and [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As the async `proclaim`.
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        self.runtime.wait(self.guard.proclaim(data))
-    }
-}
-
-/// A view of a hold that does not keep the lock: for health checks, metrics, and threads that work under a lock of
-/// another thread.
-///
-/// A monitor is cheap to clone. It keeps the session's thread running, but does not keep the session open. It dereferences
-/// to the async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
-///
-/// # Examples
-///
-/// ```no_run
-/// # fn example(monitor: zookeeper_recipes::blocking::HoldMonitor) -> Result<(), zookeeper_recipes::Error> {
-/// use std::time::Duration;
-///
-/// while monitor.wait_ended_for(Duration::from_secs(1))?.is_none() {
-///     println!("{} for {:?} at least", monitor.state(), monitor.valid_for());
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct HoldMonitor {
-    monitor: crate::hold::HoldMonitor,
-    runtime: Runtime,
-}
-
-impl HoldMonitor {
-    pub(super) fn new(monitor: crate::hold::HoldMonitor, runtime: &Runtime) -> Self {
-        Self { monitor, runtime: runtime.clone() }
-    }
-
-    /// Waits until the hold has ended: by its release or drop, or by its loss. While the process runs, a loss is reported
-    /// before the servers can grant the lock to someone else.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    pub fn wait_ended(&self) -> Result<HoldState> {
-        self.runtime.block_on(self.monitor.ended())
-    }
-
-    /// Waits as [`wait_ended`](Self::wait_ended) does, for at most `limit`. Returns `None` if the hold has not ended by then.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_ended`](Self::wait_ended).
-    pub fn wait_ended_for(&self, limit: Duration) -> Result<Option<HoldState>> {
-        self.runtime.block_on(async { tokio::time::timeout(limit, self.monitor.ended()).await.ok() })
-    }
-
-    /// Returns whether the holder was asked to release. See [`Guard::is_revoke_requested`].
-    #[must_use]
-    pub fn is_revoke_requested(&self) -> bool {
-        self.monitor.revoke_requested().now_or_never().is_some()
-    }
-
-    /// Waits for at most `limit` until the hold has ended or the holder is asked to release. Returns `false` after the limit.
-    pub(super) fn wait_over_for(&self, limit: Duration) -> Result<bool> {
-        let over = async {
-            tokio::select! {
-                _ = self.monitor.ended() => {}
-                () = self.monitor.revoke_requested() => {}
-            }
-        };
-        self.runtime.block_on(async { tokio::time::timeout(limit, over).await.is_ok() })
-    }
-
-    pub(super) fn proclaim(&self, data: Vec<u8>) -> Result<()> {
-        self.runtime.wait(self.monitor.proclaim(data))
-    }
-}
-
-impl Deref for HoldMonitor {
-    type Target = crate::hold::HoldMonitor;
-
-    fn deref(&self) -> &crate::hold::HoldMonitor {
-        &self.monitor
+        self.runtime.block_on(self.guard.proclaim(data))
     }
 }

@@ -76,6 +76,6 @@ impl Semaphore {
     /// Returns the number of free permits, as far as the connected server knows. A permit that a caller is about to acquire
     /// counts as taken.
     pub fn available_permits(&self) -> Result<u32> {
-        self.runtime.wait(self.inner.available_permits())
+        self.runtime.block_on(self.inner.available_permits())
     }
 }

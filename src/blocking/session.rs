@@ -41,8 +41,6 @@ impl Session {
     /// # Errors
     ///
     /// As [`connect`](crate::Session::connect) of the async session;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) also where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     ///
     /// # Examples
@@ -70,8 +68,6 @@ impl Session {
     /// # Errors
     ///
     /// As [`lazy`](crate::Session::lazy) of the async session;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) also where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into();
@@ -83,9 +79,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The errors of your function. [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime). [`Error::SessionEnded`](crate::Error::SessionEnded) if
-    /// the thread cannot be started.
+    /// The errors of your function. [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     ///
     /// # Examples
     ///
@@ -123,10 +117,9 @@ impl Session {
     ///
     /// The future is polled on this thread, so it may borrow.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
-    /// the future is then dropped.
+    /// Where [tokio runs a task](crate::blocking#inside-a-tokio-runtime). The future is then dropped without a poll.
     ///
     /// # Examples
     ///
@@ -135,12 +128,12 @@ impl Session {
     /// use zookeeper_recipes::MultiLock;
     ///
     /// let both = MultiLock::new(session.as_async(), ["/accounts/1", "/accounts/2"])?;
-    /// let guard = session.block_on(both.lock())??;
+    /// let guard = session.block_on(both.lock())?;
     /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
@@ -162,11 +155,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`children_of`](crate::Session::children_of) of the async session;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As [`children_of`](crate::Session::children_of) of the async session.
     pub fn children_of(&self, parent: &str) -> Result<Vec<String>> {
-        self.runtime.wait(self.session.children_of(parent))
+        self.runtime.block_on(self.session.children_of(parent))
     }
 
     /// Ends the session as [`close`](Self::close) does, but lets the holders finish first, for `limit` at most. Returns how
@@ -192,7 +183,7 @@ impl Session {
     /// # }
     /// ```
     pub fn drain(&self, limit: Duration) -> Result<usize> {
-        self.runtime.wait(self.session.drain(limit))
+        self.runtime.block_on(self.session.drain(limit))
     }
 
     /// Ends the session and with it all its locks, in one session timeout at most.
@@ -202,10 +193,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`close`](crate::Session::close) of the async session; [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the session then stays open.
+    /// As [`close`](crate::Session::close) of the async session.
     pub fn close(&self) -> Result<()> {
-        self.runtime.wait(self.session.close())
+        self.runtime.block_on(self.session.close())
     }
 
     pub(super) fn runtime(&self) -> &Runtime {

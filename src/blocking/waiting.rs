@@ -47,7 +47,7 @@ impl<G> Waiting<G> {
         runtime: &Runtime,
         enqueue: impl Future<Output = Result<crate::lock::Waiting<G>>>,
     ) -> Result<Self> {
-        Ok(Self { waiting: Some(runtime.wait(enqueue)?), runtime: runtime.clone() })
+        Ok(Self { waiting: Some(runtime.block_on(enqueue)?), runtime: runtime.clone() })
     }
 
     /// Waits for the guard, for as long as it takes.
@@ -58,7 +58,7 @@ impl<G> Waiting<G> {
     /// returned the guard or an error.
     pub fn wait(mut self) -> Result<Guard<G>> {
         let waiting = self.waiting.take().ok_or_else(over)?;
-        self.runtime.wait(waiting).map(|guard| Guard::new(guard, &self.runtime))
+        self.runtime.block_on(waiting).map(|guard| Guard::new(guard, &self.runtime))
     }
 
     /// Waits for the guard for at most `limit`. Returns `None` if it is not our turn yet, or if no server answers. The waiter
@@ -69,7 +69,7 @@ impl<G> Waiting<G> {
     /// As [`wait`](Self::wait).
     pub fn wait_for(&mut self, limit: Duration) -> Result<Option<Guard<G>>> {
         let waiting = self.waiting.as_mut().ok_or_else(over)?;
-        let Ok(ended) = self.runtime.block_on(async { tokio::time::timeout(limit, waiting).await })? else {
+        let Ok(ended) = self.runtime.block_on(async { tokio::time::timeout(limit, waiting).await }) else {
             return Ok(None);
         };
         self.waiting = None;

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::driver::reports::Reports;
 use crate::error::{Error, Result};
 
 /// The limit of node paths. The servers delete all nodes of a session in one transaction, and `jute.maxbuffer` is 1 MiB.
-const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 };
+const NODES: Limit = Limit { what: "nodes", most: 900 * 1024 };
 
 /// The limit of watched paths. After a reconnect the client sends one `SetWatches` for each 128 KiB, and a second one ends
 /// the session (docs/upstream.md, `many-watches`).
-const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
+const WATCHES: Limit = Limit { what: "watches", most: 100 * 1024 };
 
 /// The limit of watches on this session's own nodes, in bytes of paths. Holds and waiters can do without such watches.
 const MAX_OWN: usize = 20 * 1024;
@@ -20,7 +19,6 @@ const MAX_OWN: usize = 20 * 1024;
 #[derive(Clone, Copy)]
 struct Limit {
     what: &'static str,
-    warn: usize,
     most: usize,
 }
 
@@ -55,46 +53,21 @@ pub(crate) struct Budget {
     nodes: Taken,
     watches: Taken,
     own: Taken,
-    /// A waiter had no room for its watch, which was logged.
-    is_full: bool,
 }
 
 impl Budget {
     /// Reserves room for nodes. Keep it until the nodes are gone.
-    pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Reservation> {
-        NODES.take(&self.nodes, bytes, reports)
+    pub(super) fn nodes(&self, bytes: usize) -> Result<Reservation> {
+        NODES.take(&self.nodes, bytes)
     }
 
     /// Makes sure that there is room for a watch on a path of this length.
-    pub(super) fn watch(
-        &self,
-        reservation: &mut Option<Reservation>,
-        bytes: usize,
-        reports: &Reports,
-    ) -> Result<()> {
+    pub(super) fn watch(&self, reservation: &mut Option<Reservation>, bytes: usize) -> Result<()> {
         if reservation.as_ref().is_none_or(|reservation| reservation.bytes < bytes) {
             *reservation = None;
-            *reservation = Some(WATCHES.take(&self.watches, bytes, reports)?);
+            *reservation = Some(WATCHES.take(&self.watches, bytes)?);
         }
         Ok(())
-    }
-
-    /// Makes sure that there is room for a waiter's watch on its predecessor. Returns `false` if there is none.
-    pub(super) fn waiter(
-        &mut self,
-        reservation: &mut Option<Reservation>,
-        bytes: usize,
-        reports: &Reports,
-    ) -> bool {
-        let has_room = self.watch(reservation, bytes, reports).is_ok();
-        if !has_room && !std::mem::replace(&mut self.is_full, true) {
-            reports.push(|| {
-                tracing::warn!(
-                    "session has no room for more watches; further waiters look three times per timeout"
-                );
-            });
-        }
-        has_room
     }
 
     /// Reserves room for the watch on a path, even beyond the limit: one watch serves all waiters for permits there.
@@ -110,14 +83,10 @@ impl Budget {
 }
 
 impl Limit {
-    fn take(self, taken: &Taken, bytes: usize, reports: &Reports) -> Result<Reservation> {
-        let (Self { what, warn, most: limit }, before) = (self, taken.load(Ordering::Relaxed));
-        if before + bytes > limit {
+    fn take(self, taken: &Taken, bytes: usize) -> Result<Reservation> {
+        let Self { what, most: limit } = self;
+        if taken.load(Ordering::Relaxed) + bytes > limit {
             return Err(Error::SessionFull { what, limit });
-        }
-        if before < warn && before + bytes >= warn {
-            let bytes = before + bytes;
-            reports.push(move || tracing::warn!(what, bytes, limit, "session is filling up"));
         }
         Ok(Reservation::new(taken, bytes))
     }

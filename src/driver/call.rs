@@ -54,13 +54,11 @@ pub(crate) struct Acquire {
     waits: bool,
     progress: Option<Arc<Progress>>,
     op: Option<Op>,
-    /// How many contenders were ahead at the last poll.
-    pub(crate) ahead: usize,
 }
 
 impl Acquire {
     pub(crate) fn new(core: &Arc<Core>, draft: &Arc<Draft>, waits: bool, progress: Option<Arc<Progress>>) -> Self {
-        Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None, ahead: 0 }
+        Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None }
     }
 
     fn begin(&self, state: &mut State, op: Op) {
@@ -121,7 +119,6 @@ impl Future for Acquire {
             this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));
         };
-        this.ahead = state.machine.ahead(op);
         match acquisition.phase {
             Phase::Held => {
                 let (czxid, granted_by) = (acquisition.czxid.0, acquisition.granted_by.0);
@@ -138,11 +135,12 @@ impl Future for Acquire {
                 Poll::Ready(Err(failed))
             }
             _ => {
+                let ahead = state.machine.ahead(op);
                 state.await_op(op, waker);
                 drop(state);
                 // This wakes the readers of the progress, so it happens without the lock.
-                if let Some(progress) = this.progress.as_ref().filter(|_| this.ahead > 0) {
-                    progress.ahead(this.ahead);
+                if let Some(progress) = this.progress.as_ref().filter(|_| ahead > 0) {
+                    progress.ahead(ahead);
                 }
                 Poll::Pending
             }

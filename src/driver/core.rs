@@ -138,8 +138,7 @@ impl Core {
     /// Gives an acquisition its number and its entry. Fails if the session has no room for its nodes. The caller must handle
     /// `Event::Acquire` before any connection change: the end of a session drops entries that the machine does not know.
     pub(super) fn begin(self: &Arc<Self>, state: &mut State, draft: &Arc<Draft>) -> Result<Op, Error> {
-        let _node_reservation =
-            Some(state.budget.nodes(draft.node_bytes(state.budget.root_bytes), &self.reports)?);
+        let _node_reservation = Some(state.budget.nodes(draft.node_bytes(state.budget.root_bytes))?);
         // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
@@ -269,7 +268,6 @@ impl Core {
             }
         }
         state.deferred.wakes_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
-        state.reports.in_cleanup(state.machine.deleting());
     }
 
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
@@ -345,7 +343,7 @@ impl Core {
     ) -> Result<Option<Reservation>, Error> {
         let (state, mut room) = (self.lock(), None);
         let bytes = paths.map(|bytes| state.budget.root_bytes + bytes).sum();
-        state.budget.watch(&mut room, bytes, &self.reports)?;
+        state.budget.watch(&mut room, bytes)?;
         Ok(room)
     }
 

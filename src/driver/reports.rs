@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,26 +37,16 @@ pub(crate) struct Reports {
     ended: Notify,
     /// A subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
     is_journaled: AtomicBool,
-    /// How many nodes the metrics count as being cleaned up.
-    in_cleanup: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Pending {
     reports: Vec<Report>,
-    counts: Counts,
+    /// The requests since the last report, by name. They are added up, so they need no limit.
+    requests: BTreeMap<&'static str, u64>,
     /// How many reports were dropped because the queue was full.
     dropped: usize,
     stage: Stage,
-}
-
-/// The metrics since the last report. They are added up, so they need no limit.
-#[derive(Default)]
-struct Counts {
-    requests: BTreeMap<&'static str, u64>,
-    connected: i64,
-    in_cleanup: i64,
-    trusted_for: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,26 +57,6 @@ enum Stage {
     Ending,
     /// The task has ended. Each report is made by the code that flushes it.
     Ended,
-}
-
-impl Counts {
-    fn is_empty(&self) -> bool {
-        let Self { requests, connected, in_cleanup, trusted_for } = self;
-        requests.is_empty() && *connected == 0 && *in_cleanup == 0 && trusted_for.is_none()
-    }
-
-    fn report(self) {
-        self.requests.into_iter().for_each(|(name, count)| telemetry::requested(name, count));
-        if self.connected != 0 {
-            telemetry::connected(self.connected);
-        }
-        if self.in_cleanup != 0 {
-            telemetry::in_cleanup(self.in_cleanup);
-        }
-        if let Some(left) = self.trusted_for {
-            telemetry::trusted_for(left);
-        }
-    }
 }
 
 impl Reports {
@@ -102,27 +72,8 @@ impl Reports {
 
     /// Counts a request. The recorder gets the number at the next beat.
     pub(super) fn requested(&self, name: &'static str) {
-        self.count(|counts| *counts.requests.entry(name).or_default() += 1);
-    }
-
-    pub(super) fn connected(&self, sessions: i64) {
-        self.count(|counts| counts.connected += sessions);
-    }
-
-    pub(super) fn in_cleanup(&self, nodes: usize) {
-        let before = self.in_cleanup.swap(nodes, Ordering::Relaxed);
-        if before != nodes {
-            self.count(|counts| counts.in_cleanup += nodes.cast_signed() as i64 - before.cast_signed() as i64);
-        }
-    }
-
-    pub(super) fn trusted_for(&self, left: Duration) {
-        self.count(|counts| counts.trusted_for = Some(left));
-    }
-
-    fn count(&self, count: impl FnOnce(&mut Counts)) {
         if telemetry::IS_COUNTED {
-            count(&mut locked(&self.queue).counts);
+            *locked(&self.queue).requests.entry(name).or_default() += 1;
         }
     }
 
@@ -139,9 +90,9 @@ impl Reports {
         }
     }
 
-    /// Wakes the task if metrics have changed since the last report.
+    /// Wakes the task if requests were counted since the last report.
     pub(super) fn beat(&self) {
-        if !locked(&self.queue).counts.is_empty() {
+        if !locked(&self.queue).requests.is_empty() {
             self.woken.notify_one();
         }
     }
@@ -193,16 +144,18 @@ impl Reports {
     }
 
     fn make(&self) {
-        let (reports, counts, dropped) = {
+        let (reports, requests, dropped) = {
             let mut queue = locked(&self.queue);
-            let Pending { reports, counts, dropped, .. } = &mut *queue;
-            (std::mem::take(reports), std::mem::take(counts), std::mem::take(dropped))
+            let Pending { reports, requests, dropped, .. } = &mut *queue;
+            (std::mem::take(reports), std::mem::take(requests), std::mem::take(dropped))
         };
-        let counts = (!counts.is_empty()).then(|| -> Report { Box::new(move || counts.report()) });
+        let counts = requests
+            .into_iter()
+            .map(|(name, count)| -> Report { Box::new(move || telemetry::requested(name, count)) });
         let dropped = (dropped > 0).then(|| -> Report {
             Box::new(move || tracing::warn!(dropped, "a subscriber is too slow; log events were dropped"))
         });
-        for report in counts.into_iter().chain(reports).chain(dropped) {
+        for report in counts.chain(reports).chain(dropped) {
             // If a layer or a recorder panics, only this report is lost.
             let _ = catch_unwind(AssertUnwindSafe(report));
         }

@@ -22,6 +22,7 @@ use crate::machine::{
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
+use crate::telemetry;
 
 /// The longest time between two beats of the session's task, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
@@ -101,7 +102,9 @@ impl State {
 
     pub(super) fn count_connected(&self, was_up: bool) {
         let is_up = self.machine.is_connected();
-        self.reports.connected(i64::from(is_up) - i64::from(was_up));
+        if telemetry::IS_COUNTED && is_up != was_up {
+            self.reports.push(move || telemetry::connected(is_up));
+        }
     }
 
     /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new machine the session is
@@ -112,7 +115,6 @@ impl State {
         self.error.get_or_insert_with(|| ended(POISONED));
         self.machine.fail(Ledger::new(0, None, Moment(0)));
         self.count_connected(was_up);
-        self.reports.in_cleanup(0);
         self.generation += 1;
         for mut entry in std::mem::take(&mut self.entries).into_values() {
             self.deferred.wakers.extend(entry.caller.take());
@@ -206,7 +208,6 @@ impl State {
         self.connection = None;
         self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
         self.machine.stop();
-        self.reports.in_cleanup(0);
         self.deferred.notifies_changes = true;
     }
 
@@ -281,7 +282,7 @@ impl State {
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
                 // One reservation serves for every predecessor. A node with a longer name, of another client, is not watched.
                 let most = entry.draft.longest_node(self.budget.root_bytes);
-                if bytes <= most && self.budget.waiter(&mut entry.watch_reservation, most, &self.reports) {
+                if bytes <= most && self.budget.watch(&mut entry.watch_reservation, most).is_ok() {
                     Ok(None)
                 } else {
                     Err(Outcome::Refused)

@@ -216,9 +216,6 @@ impl Beats {
         core.decide(state, Event::Beat { slept });
         if at.since(self.reported) >= state.beat() {
             self.reported = at;
-            if state.hold_count() > 0 {
-                state.reports.trusted_for(Duration::from_micros(state.machine.trusted_until().since(at)));
-            }
             state.reports.beat();
         }
         slept > SLEPT

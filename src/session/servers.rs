@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode};
+use zookeeper_client::{Client, Connector};
 
 use crate::clock::now;
 use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
@@ -57,7 +57,7 @@ fn warn_if_short(client: &Client) {
 
 /// The session timeouts that can be requested, in milliseconds. The client replaces shorter ones, and sends a signed 32-bit
 /// number.
-pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
+const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
 
 /// The client's default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
@@ -73,9 +73,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A list of hosts converts to servers with the default settings. A reference to a [`Config`](crate::Config) converts to the
 /// deployment's servers. Credentials are added to earlier ones. Any other setting replaces an earlier one.
 ///
-/// A list looks like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist,
-/// unless a `Config` creates it, and costs the first connect one more request. A server with the prefix `tcp+tls://` is
-/// connected over TLS.
+/// A list looks like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist, and
+/// costs the first connect one more request. A server with the prefix `tcp+tls://` is connected over TLS.
 ///
 /// # Examples
 ///
@@ -106,8 +105,6 @@ pub struct Servers {
     failures: Mutex<Vec<HostFailure>>,
     /// The chroot of the first session. It must not change, because the same paths would then be other locks.
     chroot: OnceLock<String>,
-    /// The ACLs of a chroot that is created if it does not exist.
-    chroot_acls: Option<Arc<[Acl]>>,
     /// The options of the session's locks.
     pub(super) lock_options: Options,
     unique_name: Option<String>,
@@ -229,7 +226,7 @@ impl Servers {
     ///
     /// A setting on this value, such as by [`with_session_timeout`](Self::with_session_timeout), applies to all servers
     /// that `ask` returns. The unique name of those servers has no effect. If they come from a [`Config`](crate::Config),
-    /// its identifier, token epoch and `create_chroot` have no effect either.
+    /// its identifier and token epoch have no effect either.
     ///
     /// `ask` is not called while the ZooKeeper session lives, even if the connection is lost: the client reconnects to the
     /// hosts that it has. So while you replace servers, list old and new ones, until the sessions that know only the old ones
@@ -267,17 +264,10 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that the config has already returned. With
-    /// `chroot_acls`, a missing chroot is created at the first connection.
-    pub(crate) fn configured(
-        self,
-        first: Result<Self>,
-        lock_options: Options,
-        chroot_acls: Option<Acls<'_>>,
-    ) -> Self {
+    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that the config has already returned.
+    pub(crate) fn configured(self, first: Result<Self>, lock_options: Options) -> Self {
         let target = first.and_then(|first| locked(&first.target).clone());
-        let chroot_acls = chroot_acls.map(|acls| Arc::from(&*acls));
-        Self { target: Mutex::new(target), lock_options, chroot_acls, ..self }
+        Self { target: Mutex::new(target), lock_options, ..self }
     }
 
     fn of(question: Option<Box<Question>>, target: Result<Option<Target>>) -> Self {
@@ -286,7 +276,6 @@ impl Servers {
             target: Mutex::new(target),
             failures: Mutex::default(),
             chroot: OnceLock::new(),
-            chroot_acls: None,
             lock_options: Options::new(),
             unique_name: None,
         }
@@ -434,7 +423,7 @@ impl Servers {
         // Only at the first connection is a missing chroot most likely a mistake in the hosts.
         if is_first && client.path() != "/" {
             let (since, patience) = (now(), client.session_timeout());
-            let checked = timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await;
+            let checked = timeout(patience, target.check_chroot(&client)).await;
             if !checked.unwrap_or(Ok(false))? {
                 return Err(self.unavailable(target, since));
             }
@@ -575,28 +564,19 @@ impl Target {
             .then(|| Self { session_timeout: granted, ..self.clone() })
     }
 
-    /// Checks that the chroot exists. Creates a missing chroot if `acls` are given. Returns `false` if the session ended
-    /// first. Fails if the chroot does not exist or cannot be created.
-    async fn check_chroot(&self, client: &Client, acls: Option<&[Acl]>) -> Result<bool> {
-        let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
+    /// Checks that the chroot exists. Returns `false` if the session ended first. Fails if the chroot does not exist.
+    async fn check_chroot(&self, client: &Client) -> Result<bool> {
         loop {
-            let error = match (exists(client).await, acls) {
+            match exists(client).await {
                 // We have no right to look at the chroot, but may have rights below it.
-                (Ok(true) | Err(ZkError::NoAuth), _) => return Ok(true),
-                (Ok(false), None) => return missing("; create it first"),
-                (Ok(false), Some(acls)) => match create_chroot(client, acls).await {
-                    Ok(()) => return Ok(true),
-                    Err(error) if is_refusal(&error) => {
-                        return missing(&format!(", and cannot be created: {error}"));
-                    }
-                    Err(error) => error,
-                },
-                (Err(error), _) => error,
-            };
-            match error {
-                ZkError::AuthFailed => return Err(Error::refused(AUTHENTICATE, &self.hosts, error)),
-                _ if client.state().is_terminated() => return Ok(false),
-                error => guarded(|| tracing::debug!(%error, "cannot look for the chroot yet")),
+                Ok(true) | Err(ZkError::NoAuth) => return Ok(true),
+                Ok(false) => {
+                    let reason = format!("{} does not exist; create it first", client.path());
+                    return Err(Error::invalid("chroot", reason));
+                }
+                Err(error @ ZkError::AuthFailed) => return Err(Error::refused(AUTHENTICATE, &self.hosts, error)),
+                Err(_) if client.state().is_terminated() => return Ok(false),
+                Err(error) => guarded(|| tracing::debug!(%error, "cannot look for the chroot yet")),
             }
             tokio::time::sleep(FIRST_PAUSE).await;
         }
@@ -611,21 +591,6 @@ async fn exists(client: &Client) -> Result<bool, ZkError> {
     // A server that is behind the others may not know a new chroot yet.
     client.sync("/").await?;
     Ok(client.check_stat("/").await?.is_some())
-}
-
-/// Creates the chroot of a client, and its missing ancestors.
-async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
-    let from_root = client.clone().chroot("/").expect("the root is a path");
-    from_root.mkdir(client.path(), &CreateMode::Persistent.with_acls(Acls::new(acls))).await?;
-    guarded(|| tracing::info!(chroot = client.path(), "chroot is created"));
-    Ok(())
-}
-
-/// Returns whether the servers refuse to create the chroot, so that a retry would fail too.
-fn is_refusal(error: &ZkError) -> bool {
-    use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
-
-    matches!(error, NoAuth | InvalidAcl | NoChildrenForEphemerals | QuotaExceeded)
 }
 
 #[cfg(test)]

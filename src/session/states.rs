@@ -1,13 +1,8 @@
 //! Owns [`SessionState`] and [`SessionStates`]: the current state of a session, and its changes.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
 use zookeeper_client::SessionId;
 
 use crate::driver::Core;
@@ -58,16 +53,13 @@ impl fmt::Display for SessionState {
     }
 }
 
-/// The states of a session, from [`Session::states`]: a stream that begins with the current state. It does not keep the
-/// session alive.
+/// The states of a session, from [`Session::states`], beginning with the current one. It does not keep the session alive.
 ///
 /// States are not queued. If the connection is lost and restored between two reads, the second read waits for the next
 /// change.
 pub struct SessionStates {
     core: Arc<Core>,
     last: Option<SessionState>,
-    /// The future of the next state, if it has been polled.
-    next: Mutex<Option<BoxFuture<'static, SessionState>>>,
 }
 
 impl SessionStates {
@@ -78,7 +70,13 @@ impl SessionStates {
     ///
     /// Dropping the future loses nothing.
     pub async fn changed(&mut self) -> Option<SessionState> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+        let Self { core, last } = self;
+        if *last == Some(SessionState::Ended) {
+            return None;
+        }
+        let state = until(&core.changes, || Some(present(core)).filter(|state| *last != Some(*state))).await;
+        *last = Some(state);
+        *last
     }
 
     /// Waits for a state that is `wanted`, and returns that state, at once if it is the current one. Returns `None` if the
@@ -117,29 +115,8 @@ impl SessionStates {
     }
 
     fn new(core: Arc<Core>) -> Self {
-        Self { core, last: None, next: Mutex::default() }
+        Self { core, last: None }
     }
-}
-
-impl Stream for SessionStates {
-    type Item = SessionState;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SessionState>> {
-        let Self { core, last, next } = &mut *self;
-        if *last == Some(SessionState::Ended) {
-            return Poll::Ready(None);
-        }
-        let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let state = ready!(next.get_or_insert_with(|| changed(Arc::clone(core), *last).boxed()).poll_unpin(cx));
-        *next = None;
-        *last = Some(state);
-        Poll::Ready(*last)
-    }
-}
-
-/// Waits for a state other than `last`.
-async fn changed(core: Arc<Core>, last: Option<SessionState>) -> SessionState {
-    until(&core.changes, || Some(present(&core)).filter(|state| last != Some(*state))).await
 }
 
 fn present(core: &Arc<Core>) -> SessionState {

@@ -62,7 +62,7 @@
 //! let shards = Shards::builder("/shards/orders", 256).name("orders-0").build(session.as_async())?;
 //! let ended = session.block_on(shards.run(|shard| async move { shard.revoke_requested().await }));
 //! session.close()?;
-//! ended?
+//! ended
 //! # }
 //! ```
 //!

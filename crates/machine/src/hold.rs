@@ -90,11 +90,6 @@ impl<T: Trust> Machine<T> {
         self.valid_until(op).min(if fresh >= now { fresh } else { now.plus(self.timeout.0 / 32) })
     }
 
-    /// Returns until when the session is trusted.
-    pub fn trusted_until(&self) -> Moment {
-        self.trust.until()
-    }
-
     pub fn is_trusted(&self, now: Moment) -> bool {
         self.trust.until() > now
     }

@@ -132,11 +132,6 @@ impl<T: Trust> Machine<T> {
         [op, turn_of(op)].into_iter().any(|op| is_refused(op) || self.deletes_of(op).next().is_some())
     }
 
-    /// Returns how many nodes are being deleted.
-    pub fn deleting(&self) -> usize {
-        self.deletes.len()
-    }
-
     pub fn is_deleting(&self, node: (Path, Name)) -> bool {
         self.deletes.contains_key(&op_node(node))
     }

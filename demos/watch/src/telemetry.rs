@@ -16,8 +16,6 @@ use zookeeper_recipes::metrics;
 
 /// Seconds.
 const TIMES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0];
-/// Contenders.
-const COUNTS: [f64; 9] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0];
 
 /// How often samples are put into the buckets if nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -27,8 +25,7 @@ pub(crate) fn recorder() -> Result<PrometheusBuilder, BuildError> {
     let full = |name: &str| Matcher::Full(name.to_owned());
     PrometheusBuilder::new()
         .set_buckets_for_metric(full(metrics::WAIT), &TIMES)?
-        .set_buckets_for_metric(full(metrics::HOLD), &TIMES)?
-        .set_buckets_for_metric(full(metrics::AHEAD), &COUNTS)
+        .set_buckets_for_metric(full(metrics::HOLD), &TIMES)
 }
 
 /// The label of a lock: the first segment of its path. `/orders/7` is one of the `orders`.

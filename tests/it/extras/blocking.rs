@@ -200,11 +200,13 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     let session = connect_for(&threads.world.proxy.hosts(), BRIEF);
     let guard = threads.mutex(&session).lock().expect("held");
     let monitor = guard.monitor();
-    let noticed = start(move || monitor.wait_ended());
-    assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
+    let noticed = start({
+        let session = session.clone();
+        move || session.block_on(monitor.ended())
+    });
     // Nothing is answered any more.
     threads.world.proxy.refuse();
-    assert_eq!(noticed.done("the loss").expect("a thread"), HoldState::Lost(Loss::TrustEnded));
+    assert_eq!(noticed.done("the loss"), HoldState::Lost(Loss::TrustEnded));
     assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     assert!(matches!(guard.release(), Err(Error::Lost(Loss::TrustEnded))));
 }
@@ -233,55 +235,39 @@ fn guard_and_session_can_be_dropped_in_a_task() {
     }
 }
 
-/// Makes each call that blocks, and expects all to be refused.
-fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
-    let mutex = Mutex::new(session, path).expect("a mutex");
-    let election = Election::new(session, path).expect("an election");
-    let monitor = guard.monitor();
-    let writing = writing.downgrade().map_err(|(writing, error)| {
-        assert_eq!(writing.state(), HoldState::Held, "the guard came back as it was");
-        error
-    });
-    for (call, refused) in [
-        ("connect", Session::connect("localhost:1").err()),
-        ("lazy", Session::lazy("localhost:1").err()),
-        ("drain", session.drain(PATIENCE).err()),
-        ("close", session.close().err()),
-        ("block_on", session.block_on(async {}).err()),
-        ("lock", mutex.lock().err()),
-        ("try_lock", mutex.try_lock().err()),
-        ("try_lock_for", mutex.try_lock_for(PATIENCE).err()),
-        ("enqueue", mutex.enqueue().err()),
-        ("contenders", mutex.contenders().err()),
-        ("wait_ended", monitor.wait_ended().err()),
-        ("campaign", election.campaign().err()),
-        ("run", election.run(|_: &Term| ControlFlow::Break(())).err()),
-        ("downgrade", writing.err()),
-        ("release", guard.release().err()),
-    ] {
-        let Some(Error::InvalidInput { what: "call", reason }) = &refused else { panic!("{call}: {refused:?}") };
-        assert!(reason.contains("spawn_blocking"), "{call}: {reason}");
-    }
-}
+type Call = fn(&Session, &Mutex, MutexGuard);
 
-type Guards = (MutexGuard, zookeeper_recipes::blocking::RwLockWriteGuard);
-
+/// Tokio panics by itself, before the call sends anything. Only a call that connects has begun by then.
 #[test]
-fn calls_in_a_task_are_refused_and_those_of_spawn_blocking_are_not() {
+fn calls_in_a_task_panic_and_those_of_spawn_blocking_do_not() {
+    let calls: [(&str, Call); 5] = [
+        ("connect", |_, _, _| drop(Session::connect("localhost:1"))),
+        ("lock", |_, mutex, _| drop(mutex.lock())),
+        ("release", |_, _, guard| drop(guard.release())),
+        ("close", |session, _, _| drop(session.close())),
+        ("block_on", |session, _, _| session.block_on(async {})),
+    ];
     let threads = Threads::new();
     let session = threads.session();
-    let (mutex, path) = (threads.mutex(&session), threads.world.path.clone());
-    let writer = RwLock::new(&session, &format!("{path}-rw")).expect("a lock");
+    let mutex = threads.mutex(&session);
+    let panics = |call: &str, ended: thread::Result<()>| {
+        let panic = ended.expect_err(call);
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).expect("a text");
+        assert!(text.contains("the current thread"), "{call}: {text}");
+        // What the call consumed is released in the background.
+        threads.wait_children(0);
+    };
     for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
         let runtime = builder.enable_all().build().expect("a runtime");
-        let guards = || (mutex.lock().expect("held"), writer.write().expect("held"));
-        // In the body of main, and in a task.
-        let here = guards();
-        runtime.block_on(async { calls_are_refused(&session, &path, here) });
-        // What was refused released it in the background.
-        let (session, path, there) = (session.clone(), path.clone(), guards());
-        let task = runtime.spawn(async move { calls_are_refused(&session, &path, there) });
-        runtime.block_on(task).expect("refused");
+        for (name, call) in calls {
+            let guard = mutex.lock().expect("held");
+            let in_main = || runtime.block_on(async { call(&session, &mutex, guard) });
+            panics(name, catch_unwind(AssertUnwindSafe(in_main)));
+            let (session, mutex, guard) = (session.clone(), mutex.clone(), mutex.lock().expect("held"));
+            let task = runtime.spawn(async move { call(&session, &mutex, guard) });
+            panics(name, runtime.block_on(task).map_err(tokio::task::JoinError::into_panic));
+        }
         let mutex = mutex.clone();
         let allowed = runtime.spawn(async move { spawn_blocking(move || mutex.lock()?.release()).await });
         runtime.block_on(allowed).expect("no panic").expect("no panic").expect("held and released");
@@ -290,23 +276,6 @@ fn calls_in_a_task_are_refused_and_those_of_spawn_blocking_are_not() {
     let in_place = async move { tokio::task::block_in_place(|| mutex.lock()?.release()) };
     runtime.block_on(runtime.spawn(in_place)).expect("no panic").expect("held and released");
     session.close().expect("closed");
-}
-
-/// The limit that the module documents: tokio does not show that it polls such a future.
-#[test]
-fn call_in_an_unconstrained_future_panics_before_it_sends_anything() {
-    let threads = Threads::new();
-    let session = threads.session();
-    let mutex = threads.mutex(&session);
-    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
-        let runtime = builder.enable_all().build().expect("a runtime");
-        let mutex = mutex.clone();
-        let blocking = tokio::task::unconstrained(async move { mutex.lock().map(drop) });
-        let ended = runtime.block_on(runtime.spawn(blocking));
-        assert!(ended.as_ref().is_err_and(tokio::task::JoinError::is_panic), "{ended:?}");
-    }
-    assert!(mutex.contenders().expect("listed").is_empty());
-    mutex.lock().expect("still of use").release().expect("released");
 }
 
 #[test]
@@ -346,8 +315,8 @@ fn drain_asks_the_holder_and_waits_for_it() {
         move || session.drain(PATIENCE)
     });
     let released = start(move || {
-        session.block_on(guard.revoke_requested())?;
-        assert!(guard.is_revoke_requested() && guard.monitor().is_revoke_requested());
+        session.block_on(guard.revoke_requested());
+        assert!(guard.is_revoke_requested());
         guard.release()
     });
     released.done("the release").expect("released");
@@ -365,9 +334,9 @@ fn guard_outlives_the_close_of_its_session() {
     });
     session.close().expect("closed");
     assert_eq!(session.state(), SessionState::Ended);
+    assert_eq!(session.block_on(dropped.monitor().ended()), HoldState::Lost(Loss::Closed));
     drop(session);
     assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
-    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), HoldState::Lost(Loss::Closed));
     drop(dropped);
     assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
     assert!(matches!(mutex.lock(), Err(Error::Closed)));
@@ -385,7 +354,7 @@ fn thread_of_a_session_ends_with_its_last_handle_and_not_before() {
             pending::<()>().await
         });
     };
-    session.block_on(task).expect("spawned");
+    session.block_on(task);
     let mutex = threads.mutex(&session);
     session.close().expect("closed");
     drop(session);
@@ -460,7 +429,7 @@ fn run(election: Election) -> (Work<Result<(), Error>>, mpsc::Receiver<&'static 
     let (send, steps) = mpsc::channel();
     let leads = move |term: &Term| {
         let _ = send.send("leads");
-        assert!(term.wait_over_for(PATIENCE).expect("a thread") && term.is_over());
+        assert!(term.wait_over_for(PATIENCE) && term.is_over());
         let _ = send.send("ends");
         ControlFlow::Continue(())
     };
@@ -515,8 +484,7 @@ fn release_with_a_limit_goes_on_in_the_background() {
     threads.wait_children(0);
     let guard = mutex.lock().expect("held");
     threads.tokio.block_on(threads.world.expire_that_of(session.as_async()));
-    let monitor = guard.monitor();
-    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(HoldState::Lost(Loss::Expired)));
+    assert_eq!(session.block_on(guard.monitor().ended()), HoldState::Lost(Loss::Expired));
     assert_eq!(guard.release_within(PATIENCE), Err(Error::Lost(Loss::Expired)));
     let leadership = threads.election(&session, "leader").campaign().expect("leads");
     assert_eq!(leadership.resign_within(PATIENCE), Ok(()));

@@ -1,13 +1,12 @@
-//! Configurations, on a real server: credentials from a file, and a chroot that is created on request.
+//! Configurations, on a real server: credentials from a file, and a chroot.
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
-use testbed::Server;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session};
 
-use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, locking, renewed, soon};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, hosts, renewed, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
@@ -28,10 +27,12 @@ fn chroot() -> String {
     format!("/config-{}/deep", Uuid::new_v4().simple())
 }
 
-/// The ACLs of a node, as the session sees them.
-async fn acls(session: &Session, path: &str) -> Vec<Acl> {
-    let client = session.client().expect("a client").chroot("/").expect("the root");
-    client.get_acl(path).await.expect("allowed").0
+/// A new chroot, which only sessions with these credentials may use.
+async fn chroot_of(auth: &str) -> String {
+    let (admin, chroot) = (admin_client(&hosts()).await, chroot());
+    admin.auth("digest", auth.as_bytes()).await.expect("known");
+    admin.mkdir(&chroot, &CreateMode::Persistent.with_acls(Acls::creator_all())).await.expect("created");
+    chroot
 }
 
 async fn is_lockable(session: &Session) -> Result<(), Error> {
@@ -43,34 +44,9 @@ async fn is_lockable(session: &Session) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn chroot_is_created_for_the_credentials_in_a_file() {
-    let (auth, chroot) = (file("billing:secret\n"), chroot());
-    let settings =
-        json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path(), "identifier": "pod-7" });
-    let config = config(&hosts(), &settings);
-    let session = Session::connect(&config).await.expect("connects");
-    for path in [chroot.as_str(), chroot.rsplit_once('/').expect("a parent").0] {
-        let acls = acls(&session, path).await;
-        let [acl] = &acls[..] else { panic!("{path}: {acls:?}") };
-        assert_eq!((acl.permission(), acl.scheme()), (Permission::ALL, "digest"), "{path}");
-        assert!(acl.id().starts_with("billing:"), "{path}: {acl:?}");
-    }
-    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
-    let guard = mutex.lock().await.expect("held");
-    assert_eq!(mutex.contenders().await.expect("listed")[0].identifier(), b"pod-7");
-    guard.release().await.expect("released");
-    // It is there for the next, with the same credentials only.
-    is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
-    let stranger = Session::connect(&format!("{}{chroot}", hosts())).await.expect("connects");
-    let refused = Mutex::new(&stranger, "/other").expect("a mutex").try_lock().await;
-    assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
-}
-
-#[tokio::test]
 async fn credentials_are_read_whenever_a_session_is_made() {
-    let (auth, chroot) = (file("billing:old"), chroot());
-    let settings = json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path() });
-    let config = config(&hosts(), &settings);
+    let (auth, chroot) = (file("billing:old"), chroot_of("billing:old").await);
+    let config = config(&hosts(), &json!({ "chroot": chroot, "auth_file": auth.path() }));
     is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     std::fs::write(auth.path(), "billing:new\r\n").expect("written");
     let session = Session::connect(&config).await.expect("connects");
@@ -89,7 +65,7 @@ async fn credentials_without_acls_make_an_open_lock_and_one_warning() {
     const OPEN: &str = "credentials are set, but no ACLs: the lock is open";
     let warnings = Warnings::new();
     let _listens = warnings.listen();
-    let settings = json!({ "chroot": chroot(), "create_chroot": true, "auth": "billing:secret" });
+    let settings = json!({ "chroot": chroot_of("billing:secret").await, "auth": "billing:secret" });
     let session = Session::connect(&config(&hosts(), &settings)).await.expect("connects");
     let own = session.clone().with_lock_options(Options::new().with_acls(Acls::creator_all()));
     let closed = Mutex::new(&own, "/closed").expect("a mutex").lock().await.expect("held");
@@ -148,56 +124,10 @@ async fn setting_replaces_that_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn chroot_without_credentials_is_open_to_everyone() {
-    let chroot = chroot();
-    let config = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true }));
-    let session = Session::connect(&config).await.expect("connects");
-    assert_eq!(acls(&session, &chroot).await, Acls::anyone_all().to_vec());
-    is_lockable(&session).await.expect("held");
-}
-
-#[tokio::test]
-async fn chroot_that_is_missing_and_not_asked_for_is_an_error() {
+async fn chroot_that_is_missing_is_an_error() {
     let chroot = chroot();
     let config = config(&hosts(), &json!({ "chroot": chroot }));
     let error = Session::connect(&config).await.expect_err("there is none");
     assert_eq!(error.to_string(), format!("invalid chroot: {chroot} does not exist; create it first"));
     assert_eq!(admin_client(&hosts()).await.check_stat(&chroot).await.expect("answered"), None);
-}
-
-#[tokio::test]
-async fn chroot_that_may_not_be_created_is_an_error() {
-    let (admin, chroot) = (admin_client(&hosts()).await, chroot());
-    let parent = chroot.rsplit_once('/').expect("a parent").0;
-    admin.create(parent, b"", &CreateMode::Persistent.with_acls(Acls::anyone_read())).await.expect("created");
-    let config = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true }));
-    let error = soon("an error", Session::connect(&config)).await.expect_err("denied").to_string();
-    assert!(
-        error.starts_with(&format!("invalid chroot: {chroot} does not exist, and cannot be created: ")),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn two_that_create_the_same_chroot_both_connect() {
-    let config = config(&hosts(), &json!({ "chroot": chroot(), "create_chroot": true }));
-    let (one, other) = tokio::join!(Session::connect(&config), Session::connect(&config));
-    is_lockable(&one.expect("connects")).await.expect("held");
-    is_lockable(&other.expect("connects")).await.expect("held");
-}
-
-#[tokio::test]
-async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
-    let mut server = Server::start().await.expect("a server");
-    server.kill();
-    let settings = json!({ "chroot": "/deep/chroot", "create_chroot": true, "identifier": "pod-7" });
-    let session = Session::lazy(&config(&server.hosts(), &settings)).expect("a session");
-    let waiting = locking(Mutex::new(&session, "/lock").expect("a mutex"));
-    server.restart().await.expect("a server");
-    let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
-    let admin = admin_client(&server.hosts()).await;
-    let node = format!("/deep/chroot{}", guard.nodes()[0]);
-    assert_eq!(admin.get_data(&node).await.expect("it is there").0, b"pod-7");
-    guard.release().await.expect("released");
-    session.close().await.expect("closed");
 }

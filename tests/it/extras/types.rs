@@ -81,7 +81,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<blocking::Election>();
     is_all::<blocking::Leadership>();
     is_all::<blocking::Term>();
-    is_all::<blocking::HoldMonitor>();
     is_all::<blocking::Waiting<MutexGuard>>();
     is_plain::<ContenderKind>();
     is_plain::<FencingToken>();

@@ -68,13 +68,10 @@ async fn locks_and_sessions_are_counted() {
     assert_eq!(numbers.of(names::ACQUISITIONS, "kind=lock,outcome=contended"), 1.0);
     assert_eq!(numbers.of(names::WAIT, "kind=lock,outcome=granted"), 1.0);
     assert_eq!(numbers.of(names::HOLD, "kind=lock"), 1.0);
-    assert_eq!(numbers.of(names::AHEAD, "kind=lock"), 1.0);
     until("a create is counted", || numbers.of(names::REQUESTS, "request=create") >= 1.0).await;
     until("a delete is counted", || numbers.of(names::REQUESTS, "request=delete") >= 1.0).await;
-    until("the clean-up", || numbers.of(names::CLEANUP, "") == 0.0).await;
 
     let guard = mutex.lock().await.expect("held");
-    until("trust", || numbers.of(names::TRUST, "") > 0.0).await;
     world.expire().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     until("the loss is counted", || numbers.of(names::LOSSES, "cause=expired,kind=lock") == 1.0).await;

@@ -73,7 +73,7 @@ async fn states_end_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn stream_that_is_waited_for_ends_with_the_last_handle() {
+async fn wait_for_a_change_ends_with_the_last_handle() {
     let never = never_connected();
     let mut states = never.states();
     assert_eq!(next(&mut states).await, Some(SessionState::Connecting));
@@ -84,7 +84,7 @@ async fn stream_that_is_waited_for_ends_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn stream_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
+async fn wait_for_a_change_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
     let world = World::new().await;
     let session = connect_for(&world.proxy.hosts(), BRIEF).await;
     let mut states = session.states();

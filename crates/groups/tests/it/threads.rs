@@ -121,7 +121,7 @@ async fn member_runs_on_a_thread_without_async() {
         let session = zookeeper_recipes::blocking::Session::connect(hosts.as_str())?;
         let shards = builder.build(session.as_async())?;
         send.send(shards.clone()).expect("the test waits for it");
-        session.block_on(shards.run(async |shard| shard.revoke_requested().await))??;
+        session.block_on(shards.run(async |shard| shard.revoke_requested().await))?;
         session.close()
     });
     let shards = soon("a member", receive).await.expect("connected");

@@ -156,9 +156,6 @@ async fn after_all_events() -> Scrape {
 
     let lost = work(u32::MAX);
     until("it holds", holds).await;
-    // Which is measured from time to time, while there are holds.
-    let trust = async || Scrape::of(&watch).await.value("zookeeper_session_trust_seconds") > 0.0;
-    until("trust is measured", trust).await;
     ours.break_lock(&contenders().await[0]).await.expect("deleted");
     let (status, body) = soon("it is done", lost).await.expect("no panic");
     assert_eq!(status, 409, "{body}");
@@ -192,9 +189,9 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
     }
     for (name, kind) in &scrape.types {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
-        let in_name = ["_total", "_seconds", "_nodes"].iter().any(|unit| name.ends_with(unit));
+        let in_name = ["_total", "_seconds"].iter().any(|unit| name.ends_with(unit));
         assert!(
-            in_name || ["calls", "contenders", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
+            in_name || ["calls", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
             "{name}: {help}"
         );
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
@@ -209,7 +206,6 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
         (format!("zookeeper_lock_holds{{{by_kind}}}"), 0.0),
         (format!("zookeeper_lock_waiting{{{by_kind}}}"), 0.0),
         ("zookeeper_lock_losses_total{kind=\"lock\",cause=\"deleted\",lock=\"orders\"}".to_owned(), 1.0),
-        (format!("zookeeper_lock_contenders_ahead_sum{{{by_kind}}}"), 1.0),
     ] {
         assert_eq!(scrape.series.get(&series), Some(&expected), "{series} of {:#?}", scrape.series);
     }
