@@ -142,31 +142,6 @@ impl Options {
         self
     }
 
-    /// Sets the identifier to the value of an environment variable, for example one that Kubernetes' downward API sets to
-    /// the name or address of the pod.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if the variable is not set, or is empty.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Options;
-    ///
-    /// let options = Options::new().with_identifier_from_env("POD_NAME")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_identifier_from_env(self, variable: &str) -> Result<Self> {
-        let why = format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
-        // `var_os` panics on a name that no variable can have.
-        let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
-        let value = is_name.then(|| std::env::var_os(variable)).flatten().filter(|value| !value.is_empty());
-        value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or(Error::invalid("identifier", why))
-    }
-
     /// Sets whether a release also deletes the lock's path if it leaves the path empty.
     ///
     /// Use it where each key has its own path: the servers delete at most 10,000 empty containers a minute. The default

@@ -134,35 +134,6 @@ impl SemaphoreShare {
     ///
     /// See [`SemaphoreShare`].
     pub async fn acquire(&self) -> Result<SharePermit> {
-        self.ask(Message::Wants).await
-    }
-
-    /// Acquires a permit without waiting for others: an idle one that is [`Held`](HoldState::Held), otherwise one by
-    /// [`Semaphore::try_acquire`]. `None` if that call is contended, or if the share may not have another permit.
-    ///
-    /// # Cancel safety
-    ///
-    /// A permit that the dropped future was about to get goes to the share.
-    ///
-    /// # Errors
-    ///
-    /// As [`Semaphore::try_acquire`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(share: zookeeper_recipes::SemaphoreShare) -> Result<(), zookeeper_recipes::Error> {
-    /// if let Some(_permit) = share.try_acquire().await? {
-    ///     // Call the API; the permit is returned to the share at the end of the block.
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn try_acquire(&self) -> Result<Option<SharePermit>> {
-        self.ask(Message::Tries).await
-    }
-
-    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<Result<T>>) -> Message) -> Result<T> {
         let keeper = self.keeper.get_or_init(|| {
             let (send, messages) = unbounded_channel();
             let keeper = Keeper::new(self.settings.clone(), messages, send.downgrade());
@@ -171,7 +142,7 @@ impl SemaphoreShare {
         });
         let (reply, answer) = oneshot::channel();
         // If the keeper is gone, `reply` is dropped here, and the wait for the answer fails.
-        _ = keeper.send(message(reply));
+        _ = keeper.send(Message::Wants(reply));
         answer.await.unwrap_or_else(|_| {
             let reason = "the task that keeps the permits of a share is gone with its runtime, or has panicked";
             let ended = || Error::SessionEnded { reason: reason.to_owned() };
@@ -189,7 +160,6 @@ impl fmt::Debug for SemaphoreShare {
 /// A message to the task that keeps the permits.
 enum Message {
     Wants(oneshot::Sender<Result<SharePermit>>),
-    Tries(oneshot::Sender<Result<Option<SharePermit>>>),
     Returned(Lent),
 }
 
@@ -210,7 +180,6 @@ struct Idle {
 /// The result of a task that the keeper has spawned.
 enum Done {
     Grown(Result<SemaphorePermit>),
-    Tried(Result<Option<SemaphorePermit>>, oneshot::Sender<Result<Option<SharePermit>>>),
     /// Whether the permit is to be released for another process.
     Looked(Lent, bool),
     /// The idle permit of this task has changed. `is_over`: it is to be released.
@@ -226,8 +195,7 @@ struct Keeper {
     back: WeakUnboundedSender<Message>,
     waiting: VecDeque<oneshot::Sender<Result<SharePermit>>>,
     idle: Vec<Idle>,
-    /// The number of permits that are lent, being tried for, or kept while the share asks whether another process misses
-    /// one.
+    /// The number of permits that are lent, or kept while the share asks whether another process misses one.
     used: usize,
     /// Whether another permit is being acquired.
     is_growing: bool,
@@ -251,7 +219,6 @@ impl Keeper {
             tokio::select! {
                 message = self.messages.recv() => match message {
                     Some(Message::Wants(reply)) => self.waiting.push_back(reply),
-                    Some(Message::Tries(reply)) => self.try_acquire(reply),
                     Some(Message::Returned(lent)) => {
                         self.used -= 1;
                         self.returned(lent);
@@ -278,16 +245,6 @@ impl Keeper {
                     Ok(_) => {}
                     Err(error) => self.waiting.drain(..).for_each(|waiting| _ = waiting.send(Err(error.clone()))),
                 }
-            }
-            Done::Tried(tried, reply) => {
-                self.used -= 1;
-                let tried = tried.map(|permit| {
-                    permit.map(|permit| {
-                        self.add(permit);
-                        self.take().map(|lent| self.lend(lent))
-                    })
-                });
-                _ = reply.send(tried.map(Option::flatten));
             }
             Done::Looked(lent, gives_way) => {
                 (self.used, self.is_looking) = (self.used - 1, false);
@@ -349,19 +306,6 @@ impl Keeper {
         let semaphore = self.settings.semaphore.clone();
         self.is_growing = true;
         self.tasks.spawn(async move { Done::Grown(semaphore.acquire().await) });
-    }
-
-    fn try_acquire(&mut self, reply: oneshot::Sender<Result<Option<SharePermit>>>) {
-        if let Some(lent) = self.take() {
-            let permit = self.lend(lent);
-            _ = reply.send(Ok(Some(permit)));
-        } else if self.count() >= self.settings.permits {
-            _ = reply.send(Ok(None));
-        } else {
-            self.used += 1;
-            let semaphore = self.settings.semaphore.clone();
-            self.tasks.spawn(async move { Done::Tried(semaphore.try_acquire().await, reply) });
-        }
     }
 
     fn add(&mut self, permit: SemaphorePermit) {

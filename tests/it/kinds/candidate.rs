@@ -320,17 +320,6 @@ async fn candidate_ends_with_its_session() {
     }
 }
 
-#[test]
-fn identifier_comes_from_the_environment() {
-    let options = Options::new().with_identifier_from_env("PATH").expect("it is set");
-    let path = std::env::var("PATH").expect("it is set");
-    assert!(format!("{options:?}").contains(&path), "{options:?}");
-    for missing in ["NO_SUCH_VARIABLE", "", "A=B", "A\0"] {
-        let error = Options::new().with_identifier_from_env(missing).expect_err(missing);
-        assert!(matches!(error, Error::InvalidInput { what: "identifier", .. }), "{error}");
-    }
-}
-
 #[tokio::test]
 async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     let world = World::new().await;

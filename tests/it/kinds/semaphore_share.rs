@@ -63,12 +63,8 @@ async fn tasks_of_two_processes_never_use_more_than_the_semaphore_has() {
         async move {
             for _ in 0..20 {
                 let permit = match task % 3 {
-                    0 => match share.try_acquire().await.expect("asked") {
-                        Some(permit) => permit,
-                        None => continue,
-                    },
                     // Cancelled at any of its steps.
-                    1 => match polled(task, share.acquire()).await {
+                    0 => match polled(task, share.acquire()).await {
                         Some(permit) => permit.expect("held"),
                         None => continue,
                     },
@@ -97,7 +93,6 @@ async fn permit_is_lent_again_without_a_request() {
     let next = share.acquire();
     tokio::pin!(next);
     assert!(next.as_mut().now_or_never().is_none(), "the share is in use");
-    assert!(soon("asked", share.try_acquire()).await.expect("asked").is_none());
     // The share acquires in a task of its own, whose turn is still being given up.
     wait_turns(&world, 0).await;
     drop(first);
@@ -178,7 +173,6 @@ async fn times_of_a_share_may_have_any_value() {
         for _ in 0..3 {
             drop(soon("a permit", share.acquire()).await.expect("held"));
         }
-        assert!(soon("an answer", share.try_acquire()).await.is_ok());
     }
     wait_leases(&world, 0).await;
 }
@@ -319,27 +313,10 @@ async fn share_never_has_more_permits_than_it_may() {
     let world = World::with_path().await;
     let share = share(&world, 1, LONG);
     assert!(polled(1, share.acquire()).await.is_none());
-    let tried = soon("an answer", share.try_acquire()).await.expect("asked");
-    let permit = soon("a permit", share.acquire());
-    let permit = match tried {
-        Some(permit) => permit,
-        None => permit.await.expect("acquired"),
-    };
+    let permit = soon("a permit", share.acquire()).await.expect("acquired");
     let contenders = semaphore(&world).contenders().await.expect("listed");
     assert_eq!(contenders.len(), 1, "{contenders:?}");
     drop(permit);
-}
-
-/// The other permit is acquired for a task that waits.
-#[tokio::test]
-async fn permit_is_tried_beside_one_that_is_being_acquired() {
-    let world = World::with_path().await;
-    let share = share(&world, 2, LONG);
-    let mut waits = pin!(share.acquire());
-    assert!(polled(1, &mut waits).await.is_none());
-    let tried = soon("an answer", share.try_acquire()).await.expect("asked");
-    assert!(tried.is_some());
-    drop(soon("a permit", waits).await.expect("acquired"));
 }
 
 #[tokio::test]
@@ -350,8 +327,8 @@ async fn idle_permit_is_not_lent_once_a_drain_has_begun() {
     let mut drain = Box::pin(world.session.drain(PATIENCE));
     assert!(polled(1, &mut drain).await.is_none());
     // The task that gives the permit back has not run.
-    let tried = share.try_acquire().now_or_never();
-    assert!(!matches!(tried, Some(Ok(Some(_)))), "{tried:?}");
+    let acquired = share.acquire().now_or_never();
+    assert!(!matches!(acquired, Some(Ok(_))), "{acquired:?}");
     assert_eq!(soon("the drain", drain).await, Ok(0));
 }
 
