@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, FencingToken, HoldMonitor, HoldState, Loss, Options, Session};
+use zookeeper_recipes::{Election, Error, FencingToken, HoldMonitor, HoldState, Loss, Session};
 
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, remove_path, soon, until};
 use crate::warnings::Warnings;

@@ -308,7 +308,7 @@ async fn term_that_returns_ends_and_the_next_candidate_leads() {
     assert_eq!((soon("the end", ended).await, term.state()), (HoldState::Released, HoldState::Released));
     assert!(term.fencing_token() < next.fencing_token());
     let refused = term.proclaim("late").await.expect_err("the term is over");
-    assert!(matches!(refused, Error::InvalidInput { what: "leadership", .. }), "{refused:?}");
+    assert!(matches!(refused, Error::InvalidInput { what: "hold", .. }), "{refused:?}");
     // It campaigns again.
     world.wait_children(2).await;
     next.resign().await.expect("resigned");

@@ -1,6 +1,5 @@
 //! A share lends permits of a semaphore to the tasks of a process, and keeps them while they are needed.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
