@@ -99,7 +99,7 @@ impl Scrape {
             self.series.insert(format!("{name}{{{label}=\"/shards/orders\"}}"), 0.0);
             self.types.insert(name.to_owned(), kind.to_owned());
         }
-        for outcome in words_between("; of a job it is ", " for an error") {
+        for outcome in words_between("`outcome` of a job: ", " for an error") {
             self.series.insert(format!("{JOBS}{{outcome=\"{outcome}\",lock=\"orders\"}}"), 0.0);
         }
         for cause in ["returned", "panicked"] {
@@ -178,7 +178,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
     let found: BTreeSet<_> = scrape.types.keys().map(String::as_str).collect();
     let of_service: BTreeSet<_> = documented().into_iter().filter(|name| ![JOBS, PAUSES].contains(name)).collect();
     assert_eq!(found, of_service, "the metrics of the scrape");
-    let requests = words_between("`request` is ", "for requests by");
+    let requests = words_between("`request`: ", "for your own requests");
     let counted = scrape.series.keys().filter_map(|series| {
         series.strip_prefix("zookeeper_session_requests_total{request=\"")?.strip_suffix("\"}").map(str::to_owned)
     });
