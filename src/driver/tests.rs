@@ -325,10 +325,10 @@ async fn timers_fire_when_they_are_due() {
     assert!(state.wakes_at > due);
 }
 
-/// Counts how often `work` locks the state of a session: the least of ten runs, because the session's task locks it, too.
+/// Counts how often `work` locks the state of a session: the least of a hundred runs, because the session's task locks it, too.
 async fn locks<F: Future<Output = ()>>(session: &Session, work: impl Fn() -> F) -> usize {
     let mut least = usize::MAX;
-    for _ in 0..10 {
+    for _ in 0..100 {
         let before = session.core().locks.load(Ordering::Relaxed);
         work().await;
         least = least.min(session.core().locks.load(Ordering::Relaxed) - before);
