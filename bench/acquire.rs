@@ -63,8 +63,9 @@ async fn latencies(direct: &Session, hosts: &str, path: &str) -> Outcome {
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(
+        |_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`",
+    )?;
     let proxy = Proxy::start(&hosts).await?;
     let path = format!("/bench-{}", std::process::id());
     let direct = Session::connect(&hosts).await?;

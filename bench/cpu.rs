@@ -85,8 +85,9 @@ async fn compare(name: &str, hosts: &str) -> Outcome {
 }
 
 fn main() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(
+        |_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`",
+    )?;
     let heads = ["client CPU", "create, delete", "with a listing", "ratio", "lock, release", "ratio"];
     let [name, bare, listing, first, ours, second] = heads;
     println!("{name:<16} {bare:>20} {listing:>20} {first:>6} {ours:>16} {second:>6}");

@@ -81,8 +81,9 @@ async fn waiters(hosts: &str) -> Outcome {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(
+        |_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`",
+    )?;
     waiters(&hosts).await?;
     rest(&hosts).await
 }

@@ -35,8 +35,9 @@ fn main() -> Outcome {
 }
 
 fn compare() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(
+        |_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench --manifest-path bench/Cargo.toml --bench acquire`",
+    )?;
     println!("work done per second, of {:.0} at most", 1.0 / WORK.as_secs_f64());
     println!("{:24} {}", "clients", CLIENTS.map(|count| format!("{count:>8}")).concat());
     for (way, name) in WAYS.into_iter().enumerate() {
