@@ -125,6 +125,6 @@ mod tests {
     fn picture_of_the_document_is_up_to_date() {
         let drawn = include_str!("../../../docs/comparison.svg");
         let table = picture(include_str!("../../../docs/comparison.md")).expect("a table");
-        assert!(drawn == table, "run: cargo run -p lab -- picture docs/comparison.md");
+        assert!(drawn == table, "run: cargo run --manifest-path lab/Cargo.toml -- picture docs/comparison.md");
     }
 }
