@@ -275,8 +275,7 @@ impl Session {
     /// reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
-        let state = self.core().lock();
-        SessionId(state.machine.session_id().cast_signed())
+        self.core().lock().session_id()
     }
 
     /// Returns the reason why the session will not be renewed any more, or `None` while it may be.

@@ -74,7 +74,7 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let (deferred, session) = (std::mem::take(&mut self.deferred), self.machine.session_id());
+        let (deferred, session) = (std::mem::take(&mut self.deferred), self.session_id());
         self.state = None;
         let Core { ready, reports, changes, .. } = self.core;
         deferred.run(session, ready, reports, changes);

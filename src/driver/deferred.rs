@@ -29,7 +29,7 @@ pub(super) struct Deferred {
 
 impl Deferred {
     /// Does the deferred work. The lock must have been released.
-    pub(super) fn run(self, session: u64, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
+    pub(super) fn run(self, session: SessionId, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
         let Self { wakers, unread, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes } =
             self;
         if !unread.is_empty() {
@@ -38,7 +38,7 @@ impl Deferred {
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {
-            let (count, session) = (losses.len(), SessionId(session.cast_signed()));
+            let count = losses.len();
             reports.push(move || {
                 tracing::warn!(%session, count, %loss, cause = loss.as_str(), "locks of a session are lost");
             });

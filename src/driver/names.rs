@@ -86,10 +86,9 @@ pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     }
 }
 
-/// A listing in queue order: the parsed names, and the text of each.
+/// The contenders of a listing in queue order, each with the text of its name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
-    pub(super) names: Listing,
     contenders: Vec<(Name, String)>,
 }
 
@@ -97,7 +96,11 @@ impl Texts {
     /// Sorts contenders into queue order.
     pub(super) fn new(mut contenders: Vec<(Name, String)>, czxids: &HashMap<Name, i64>) -> Self {
         order::sort(&mut contenders, |(name, text)| (name.number, czxids.get(name).copied(), text));
-        Self { names: contenders.iter().map(|(name, _)| *name).collect(), contenders }
+        Self { contenders }
+    }
+
+    pub(super) fn names(&self) -> Listing {
+        self.contenders.iter().map(|(name, _)| *name).collect()
     }
 
     fn text(&self, name: Name) -> Option<&str> {
@@ -247,9 +250,9 @@ mod tests {
     fn listing_is_in_the_order_of_the_counter() {
         let child = |number| named(number, 1, Kind::Lock);
         let texts = Texts::new(vec![child(12), child(3), child(7)], &HashMap::new());
-        let numbers: Vec<i32> = texts.names.iter().map(|name| name.number).collect();
+        let numbers: Vec<i32> = texts.names().iter().map(|name| name.number).collect();
         assert_eq!(numbers, [3, 7, 12]);
-        assert_eq!(texts.text(texts.names[1]), Some(child(7).1.as_str()));
+        assert_eq!(texts.text(texts.names()[1]), Some(child(7).1.as_str()));
     }
 
     #[test]
@@ -269,7 +272,7 @@ mod tests {
         assert_eq!(needed(&[name(-1, 2, Kind::Lock), name(-2, 3, Kind::Lock), name(0, ours, Kind::Lock)]), 2);
         let czxids = HashMap::from([(lock, 5), (other, 6)]);
         let texts = Texts::new(vec![named(i32::MIN, 1, Kind::Lock), named(MAX, ours, Kind::Lock)], &czxids);
-        assert_eq!(*texts.names, [lock, other]);
+        assert_eq!(*texts.names(), [lock, other]);
     }
 
     #[test]

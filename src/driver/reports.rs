@@ -149,13 +149,13 @@ impl Reports {
             let Pending { reports, requests, dropped, .. } = &mut *queue;
             (std::mem::take(reports), std::mem::take(requests), std::mem::take(dropped))
         };
-        let counts = requests
+        let requests = requests
             .into_iter()
             .map(|(name, count)| -> Report { Box::new(move || telemetry::requested(name, count)) });
         let dropped = (dropped > 0).then(|| -> Report {
             Box::new(move || tracing::warn!(dropped, "a subscriber is too slow; log events were dropped"))
         });
-        for report in counts.chain(reports).chain(dropped) {
+        for report in requests.chain(reports).chain(dropped) {
             // If a layer or a recorder panics, only this report is lost.
             let _ = catch_unwind(AssertUnwindSafe(report));
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use futures_util::FutureExt;
-use zookeeper_client::{Client, EventType, OneshotWatcher};
+use zookeeper_client::{Client, EventType, OneshotWatcher, SessionId};
 
 use crate::clock::now;
 use crate::driver::budget::{Budget, Reservation};
@@ -174,6 +174,11 @@ impl State {
     /// Returns the number of holds, including those that are being released.
     pub(crate) fn hold_count(&self) -> usize {
         self.machine.holds().count()
+    }
+
+    /// Returns the id of the ZooKeeper session, 0 before the first one.
+    pub(crate) fn session_id(&self) -> SessionId {
+        SessionId(self.machine.session_id().cast_signed())
     }
 
     /// Whether there has been a ZooKeeper session.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zookeeper_client::{SessionId, SessionState as ClientState};
+use zookeeper_client::SessionState as ClientState;
 
 use crate::clock::now;
 use crate::driver::core::Core;
@@ -119,7 +119,7 @@ fn replaced(core: &Arc<Core>) {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    let (is_refused, id) = (state.machine.is_listing_refused(), session_id(&state));
+    let (is_refused, id) = (state.machine.is_listing_refused(), state.session_id());
     drop(state);
     drop(client);
     core.report(move || match is_refused {
@@ -132,15 +132,11 @@ fn replaced(core: &Arc<Core>) {
     });
 }
 
-fn session_id(state: &State) -> SessionId {
-    SessionId(state.machine.session_id().cast_signed())
-}
-
 /// Makes the next ZooKeeper session, unless the session is closed meanwhile.
 async fn renew(core: &Arc<Core>, servers: &Servers) {
     let (is_first, is_refused, id) = {
         let state = core.lock();
-        (!state.was_connected(), state.is_refused, session_id(&state))
+        (!state.was_connected(), state.is_refused, state.session_id())
     };
     if !is_first {
         let how = if is_refused { "was refused its credentials" } else { "has expired" };

@@ -370,7 +370,7 @@ impl List {
             return *failed;
         }
         let texts = Texts::new(contenders, &locked(&self.czxids));
-        let outcome = Outcome::Names { names: Arc::clone(&texts.names), other_children, has_no_data };
+        let outcome = Outcome::Names { names: texts.names(), other_children, has_no_data };
         Answered { watcher, texts: Some(texts), ..outcome.into() }
     }
 

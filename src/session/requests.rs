@@ -3,7 +3,7 @@
 //! An attempt at a request fails in one of four ways:
 //!
 //! 1. The server refuses the request with an error.
-//! 2. No answer comes: the server may have done the request, or may do it later.
+//! 2. No answer comes: the server may have carried out the request, or may still do so.
 //! 3. The server throttles the request, which is retried, up to a limit.
 //! 4. The ZooKeeper session is over.
 

@@ -122,9 +122,7 @@ impl SessionStates {
 fn present(core: &Arc<Core>) -> SessionState {
     let state = core.lock_current();
     match state.machine.life() {
-        Life::Open | Life::Draining if state.machine.is_connected() => {
-            SessionState::Connected(SessionId(state.machine.session_id().cast_signed()))
-        }
+        Life::Open | Life::Draining if state.machine.is_connected() => SessionState::Connected(state.session_id()),
         Life::Open | Life::Draining => SessionState::Suspended,
         Life::Renewing if state.is_refused => SessionState::Refused,
         Life::Renewing if state.was_connected() => SessionState::Renewing,

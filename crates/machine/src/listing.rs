@@ -182,7 +182,7 @@ impl<T: Trust> Machine<T> {
         let orphans: Vec<Name> = names.iter().copied().filter(|name| self.is_orphan(path, *name)).collect();
         let names = match orphans[..] {
             [] => names,
-            _ => names.iter().copied().filter(|name| !orphans.contains(name)).collect(),
+            _ => names.iter().copied().filter(|name| !self.is_orphan(path, *name)).collect(),
         };
         self.delete_in(path, orphans);
         // A session that is about to end deletes no nodes of its unique name: the next process may have created them.

@@ -45,8 +45,7 @@ async fn main() -> Result<()> {
     tokio::spawn(async move {
         while let Ok(session) = Session::connect(&config).await {
             // The drop of its future releases the shards.
-            let _ = timeout(STAY, member(session.clone(), "orders-2")).await;
-            drop(session);
+            let _ = timeout(STAY, member(session, "orders-2")).await;
             sleep(STAY).await;
         }
     });
