@@ -183,9 +183,6 @@ impl Entry {
         let is_unknown_error = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
         if !answered.is_throttled && !is_unknown_error {
             self.throttled.remove(&discriminant(ask));
-            if answered.outcome == Outcome::UnknownError && matches!(ask, Ask::List { .. }) {
-                answered.outcome = Outcome::Refused;
-            }
             return;
         }
         let count = self.throttled.entry(discriminant(ask)).or_default();

@@ -378,7 +378,10 @@ impl<T: Trust> Machine<T> {
 
     /// Creates the machine of a session that has never been connected.
     pub fn unconnected(nonce: u64, trust: T) -> Self {
-        Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) }
+        let mut machine = Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) };
+        // The fallback poll forgets paths, also those of calls that end before there is a session.
+        machine.timers.set(Timer::FallbackPoll, Moment(0));
+        machine
     }
 
     /// Handles an event. The driver then carries out the [`actions`](Self::actions).

@@ -160,16 +160,16 @@ impl<T: Trust> Machine<T> {
                 }
                 (Listing::default(), 0, state.has_no_data)
             }
-            outcome => {
+            _ => {
                 for op in ops {
                     // A hold needs no listing, so it goes on.
                     if self.phase(op).is_some_and(Phase::is_queuing) {
                         self.finish(now, op, End::Refused);
                     }
                 }
-                if outcome == Outcome::UnknownError && search != OrphanSearch::None {
-                    // A later listing may be answered, so repeat the search.
-                    return self.retry_listing(now, path, BTreeSet::new(), search);
+                if search != OrphanSearch::None {
+                    // A later listing may be permitted and answered, so repeat the search.
+                    self.search_again_later(now, path);
                 }
                 return self.send_listing(path);
             }

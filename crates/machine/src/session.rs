@@ -102,6 +102,8 @@ impl<T: Trust> Machine<T> {
         self.refused.clear();
         self.paths.clear();
         self.timers.clear();
+        // It forgets the paths of calls that end before the next session.
+        self.schedule_fallback_poll(now);
         let loss = if self.life == Life::Closing { Loss::Closed } else { Loss::Expired };
         match self.life {
             Life::Open => self.life = Life::Renewing,

@@ -92,6 +92,37 @@ impl Session {
     }
 }
 
+/// The node of the lost create may be there until the path may be read again.
+#[test]
+fn search_that_is_refused_is_repeated() {
+    let mut session = Session::new();
+    let lost = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
+    session.handle(Event::Connection(Connection::Down));
+    lost.iter().for_each(|ask| drop(session.answer(ask, Outcome::Unknown)));
+    let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
+    session.answer(&list(&sent), Outcome::Refused);
+    assert_eq!(session.0.op(FIRST).map(|op| op.phase), Some(Phase::Over(End::Refused)));
+    assert!(!session.0.is_clean(), "a close would leave it");
+    let sent = session.handle(Event::Timer(Timer::SearchAgain(0)));
+    let Ask::Create { guid, .. } = lost[0] else { panic!("{lost:?}") };
+    let left = Name { number: 1, guid, kind: Kind::Lock };
+    let sent = session.answer(&list(&sent), listing(&[left]));
+    one(&sent, |ask| matches!(ask, Ask::Delete { .. }));
+}
+
+/// Otherwise they would stay until a session is made, also where each call has a path of its own.
+#[test]
+fn paths_of_calls_that_end_before_the_next_session_are_forgotten() {
+    let mut session = Session::new();
+    session.handle(Event::Connection(Connection::Down));
+    session.handle(Event::Connection(Connection::Expired));
+    session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
+    session.handle(Event::Abandon(FIRST));
+    let due = session.0.next_deadline().expect("a fallback poll");
+    session.0.timeout(due);
+    assert!(session.0.paths.is_empty());
+}
+
 /// An earlier listing may show the path without data, and another client may have written data since.
 #[test]
 fn listing_over_another_connection_is_not_judged() {
