@@ -147,6 +147,21 @@ pub(crate) fn is_keep_alive(request: &Request) -> bool {
     }
 }
 
+/// The error of a server that throttles.
+const THROTTLED: i32 = -127;
+
+/// Lets the answers to these counted requests be that they were throttled. They are done all the same, so there is more to clean up
+/// than such a server leaves.
+pub(crate) fn throttle(proxy: &Proxy, is_throttled: impl Fn(&Request) -> bool + Send + Sync + 'static) {
+    proxy.rewrite_answers(move |request, answer| {
+        if is_throttled(request) {
+            // The numbers of the request and of the transaction stay.
+            answer.truncate(12);
+            answer.extend(THROTTLED.to_be_bytes());
+        }
+    });
+}
+
 /// The error of a server that denies a permission.
 const NO_AUTH: i32 = -102;
 
@@ -179,7 +194,7 @@ pub(crate) struct World {
     pub(crate) hosts: String,
     timeout: Duration,
     /// The folders of the nodes that it waits for.
-    dirs: Vec<String>,
+    pub(crate) dirs: Vec<String>,
 }
 
 impl World {

@@ -1,5 +1,6 @@
 //! The ways by which a lock is granted with few requests: scenes in which each is taken, and how often it was.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
-use zookeeper_recipes::{FencingToken, LockGuard, Mutex, Result, RwLock, Session};
+use zookeeper_recipes::{LockGuard, Mutex, Result, RwLock, Session};
 
 use crate::support::{World, soon};
 use crate::warnings::Warnings;
@@ -44,7 +45,7 @@ impl Ways {
     }
 
     /// Whether the hold with this token was granted in this way.
-    pub(crate) fn has(&self, token: FencingToken, way: &str) -> bool {
+    pub(crate) fn has(&self, token: impl Display, way: &str) -> bool {
         self.0.count(&format!(" token={token} by={way}")) == 1
     }
 

@@ -4,30 +4,15 @@
 use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
-use testbed::proxy::{Proxy, Request};
+use testbed::proxy::Request;
 use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Loss};
 
-use crate::support::{ROUND_TRIP, World, at_most, locking, soon};
-
-/// The error of a server that throttles.
-const THROTTLED: i32 = -127;
+use crate::support::{ROUND_TRIP, World, at_most, locking, soon, throttle};
 
 /// How often a request is sent before it fails.
 const TRIES: usize = 11;
-
-/// Lets the answers to these counted requests be that they were throttled. They are done all the same, so there is more to clean up
-/// than such a server leaves.
-fn throttle(proxy: &Proxy, is_throttled: impl Fn(&Request) -> bool + Send + Sync + 'static) {
-    proxy.rewrite_answers(move |request, answer| {
-        if is_throttled(request) {
-            // The numbers of the request and of the transaction stay.
-            answer.truncate(12);
-            answer.extend(THROTTLED.to_be_bytes());
-        }
-    });
-}
 
 /// Whether the request creates the node of a lock, alone or in a transaction that counts.
 fn creates(request: &Request) -> bool {

@@ -16,6 +16,7 @@ mod no_server;
 #[cfg(not(virtual_time))]
 mod pause;
 mod silence;
+mod sweep;
 #[cfg(feature = "scenes")]
 mod token_epoch;
 #[cfg(not(virtual_time))]

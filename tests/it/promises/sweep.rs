@@ -1,0 +1,418 @@
+//! The sweep: each kind of lock × each call × each fault × the frame with which the fault comes, and what is true after all of
+//! them.
+//!
+//! A cell is one call and the release of what it was granted. `k` counts the frames of its session since the call began, and grows
+//! until a cell is over before its fault. One more combination is one more row here, not a scene.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, select};
+use testbed::ledger::{Entry, Ledger};
+use testbed::proxy::{Closing, Cut, Request};
+use tokio::time::timeout;
+use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
+use zookeeper_recipes::{DistributedLock, Error, LockGuard, Options, Result};
+
+use crate::recipes::*;
+use crate::support::{World, pass, soon, throttle};
+use crate::ways::Ways;
+
+/// The call, and who is ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// `lock` where nobody is.
+    Free,
+    /// The same in a session that was alone here last, whose create may be the grant.
+    Counted,
+    /// `lock` behind another session, which releases when the call waits.
+    Behind,
+    /// The same behind a holder of the same session.
+    BehindItself,
+    /// `lock` behind another session, which releases as soon as the node of the call is there.
+    BehindAtOnce,
+    /// `try_lock` where nobody is.
+    Try,
+    /// `try_lock` beside a holder.
+    TryTaken,
+    /// `try_lock_for` beside a holder that stays longer.
+    TryForTaken,
+}
+
+/// How long `try_lock_for` waits: longer than a reconnect.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// How long each hold lasts, with somebody who waits for its loss.
+const HOLD: Duration = Duration::from_millis(20);
+
+/// How long the node and the watches of a call take to be there, and what its fault delays them.
+const QUEUED: Duration = Duration::from_millis(200);
+
+/// How long the servers refuse what changes the path.
+const REFUSAL: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The connection is cut where the name says, by this.
+    Cut(Where, Closing),
+    /// The call, or its release, is dropped.
+    Dropped,
+    /// The servers end the session.
+    SessionOver,
+    /// Somebody deletes the youngest node of the session.
+    Deleted,
+    /// The k-th request is answered with the error of a server that throttles; it is done all the same.
+    Throttled,
+    /// The servers refuse for a while to create and to delete.
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    BeforeRequest,
+    AfterRequest,
+    BeforeAnswer,
+    AfterAnswer,
+}
+
+const CUTS: [Fault; 8] = {
+    use Closing::{Fin, Reset};
+    use Where::*;
+    [
+        Fault::Cut(BeforeRequest, Fin),
+        Fault::Cut(AfterRequest, Fin),
+        Fault::Cut(BeforeAnswer, Fin),
+        Fault::Cut(AfterAnswer, Fin),
+        Fault::Cut(BeforeRequest, Reset),
+        Fault::Cut(AfterRequest, Reset),
+        Fault::Cut(BeforeAnswer, Reset),
+        Fault::Cut(AfterAnswer, Reset),
+    ]
+};
+
+const OTHERS: [Fault; 5] = [Fault::Dropped, Fault::SessionOver, Fault::Deleted, Fault::Throttled, Fault::Refused];
+
+impl Call {
+    /// Whether somebody else holds the lock until the call has ended.
+    fn is_refused(self) -> bool {
+        matches!(self, Self::TryTaken | Self::TryForTaken)
+    }
+
+    fn of(self, lock: &Arc<dyn DistributedLock>) -> BoxFuture<'static, Outcome> {
+        let lock = lock.clone();
+        Box::pin(async move {
+            match self {
+                Self::Free | Self::Counted | Self::Behind | Self::BehindItself | Self::BehindAtOnce => {
+                    lock.lock().await.map(Some)
+                }
+                Self::Try | Self::TryTaken => lock.try_lock().await,
+                Self::TryForTaken => lock.try_lock_for(LIMIT).await,
+            }
+        })
+    }
+
+    /// Whether this is what a caller has to be told, if there was such a fault.
+    fn may_end(self, fault: Fault, outcome: &Outcome) -> bool {
+        match outcome {
+            Ok(guard) => guard.is_none() == self.is_refused(),
+            Err(Error::Evicted { .. }) => fault == Fault::Deleted,
+            Err(Error::NoAuth { .. }) => fault == Fault::Refused,
+            Err(_) => false,
+        }
+    }
+}
+
+impl Fault {
+    /// Whether a hold may be lost by it.
+    fn ends_holds(self) -> bool {
+        matches!(self, Self::SessionOver | Self::Deleted)
+    }
+}
+
+type Outcome = Result<Option<Box<dyn LockGuard>>>;
+
+/// Who holds the lock when the call begins.
+struct Ahead {
+    guard: Box<dyn LockGuard>,
+    entry: Entry,
+}
+
+/// The cells of a call.
+struct Sweep {
+    call: Call,
+    world: World,
+    /// How many nodes a holder has, and a holder and a waiter.
+    held: usize,
+    queued: usize,
+    /// The lock of the session with the fault.
+    ours: Arc<dyn DistributedLock>,
+    /// Locks that exclude it, of the same session and of another one.
+    beside: Arc<dyn DistributedLock>,
+    other: Arc<dyn DistributedLock>,
+    ledger: Ledger,
+}
+
+impl Sweep {
+    async fn new(recipe: &Recipe, call: Call) -> Self {
+        let world = World::of(recipe).await;
+        world.make_path().await;
+        let one_request = Options::new().with_one_request(call != Call::Free);
+        let session = world.session.clone().with_lock_options(one_request);
+        Self {
+            call,
+            held: (recipe.nodes)(0),
+            queued: (recipe.nodes)(1),
+            ours: (recipe.lock)(&session, &world.path),
+            beside: (recipe.other)(&session, &world.path),
+            other: (recipe.other)(&world.other().await, &world.path),
+            ledger: Ledger::new(),
+            world,
+        }
+    }
+
+    /// Plays the cells of a fault, and returns how many there were.
+    async fn play(&self, fault: Fault) -> usize {
+        let mut k = 1;
+        while self.cell(fault, k).await {
+            k += 1;
+        }
+        let violations = self.ledger.violations();
+        assert!(violations.is_empty(), "{:?}, {fault:?}: {violations:#?}", self.call);
+        k - 1
+    }
+
+    /// Whether the fault came before the cell was over.
+    async fn cell(&self, fault: Fault, k: usize) -> bool {
+        let ahead = self.set().await;
+        let proxy = &self.world.proxy;
+        proxy.reset();
+        let cell = format!("{:?}, {fault:?} at {k}", self.call);
+        let token = ahead.as_ref().map(|ahead| ahead.guard.fencing_token().get());
+        let came = if self.call.is_refused() {
+            let came = self.struck(fault, k, token, &cell).await;
+            end(ahead).await;
+            came
+        } else {
+            tokio::join!(self.struck(fault, k, token, &cell), self.turn(ahead)).0
+        };
+        proxy.heal();
+        proxy.rewrite_answers(|_, _| {});
+        self.world.wait_empty().await;
+        for (who, lock) in [("another session", &self.other), ("the same session", &self.ours)] {
+            let guard = soon(&format!("{cell}: {who}"), lock.lock()).await.expect("free");
+            self.ledger.enter(format!("{cell}: {who}"), guard.fencing_token().get()).leave();
+            guard.release().await.expect("released");
+        }
+        came
+    }
+
+    /// Takes the lock for who is ahead.
+    async fn set(&self) -> Option<Ahead> {
+        let lock = match self.call {
+            Call::Free | Call::Try => return None,
+            Call::Counted => {
+                // The first listing shows nobody else, and no data.
+                self.ours.lock().await.expect("free").release().await.expect("released");
+                return None;
+            }
+            Call::BehindItself => &self.beside,
+            Call::Behind | Call::BehindAtOnce | Call::TryTaken | Call::TryForTaken => &self.other,
+        };
+        let guard = lock.lock().await.expect("free");
+        let entry = self.ledger.enter("who is ahead", guard.fencing_token().get());
+        Some(Ahead { guard, entry })
+    }
+
+    /// Releases what is ahead.
+    async fn turn(&self, ahead: Option<Ahead>) {
+        if let Some(ahead) = &ahead {
+            let queued = async {
+                match self.call {
+                    Call::BehindAtOnce => drop(self.world.wait_children(self.queued).await),
+                    _ => pending().await,
+                }
+            };
+            // Or its session is over.
+            let lost = async { drop(ahead.guard.lost().await) };
+            let _ = timeout(QUEUED, select(pin!(queued), pin!(lost))).await;
+        }
+        end(ahead).await;
+    }
+
+    /// Plays the call and its release with a fault. Whether the fault came.
+    async fn struck(&self, fault: Fault, k: usize, ahead: Option<i64>, cell: &str) -> bool {
+        let proxy = &self.world.proxy;
+        match fault {
+            Fault::Cut(at, closing) => {
+                proxy.close_by(closing);
+                proxy.cut(match at {
+                    Where::BeforeRequest => Cut::BeforeRequest(k),
+                    Where::AfterRequest => Cut::AfterRequest(k),
+                    Where::BeforeAnswer => Cut::BeforeAnswer(k),
+                    Where::AfterAnswer => Cut::AfterAnswer(k),
+                });
+            }
+            Fault::Throttled => throttle(proxy, move |request| request.number == k),
+            _ => {
+                let visit = self.visit(fault, cell);
+                tokio::pin!(visit);
+                let came = tokio::select! {
+                    biased;
+                    () = proxy.wait_until(|all| frames(all) >= k) => true,
+                    () = &mut visit => false,
+                };
+                if came && fault != Fault::Dropped {
+                    tokio::join!(self.strike(fault, ahead), visit);
+                }
+                return came;
+            }
+        }
+        self.visit(fault, cell).await;
+        proxy.requests().len() >= k
+    }
+
+    /// Lets the fault come. `ahead`: the token of who is ahead.
+    async fn strike(&self, fault: Fault, ahead: Option<i64>) {
+        let (world, admin) = (&self.world, &self.world.admin);
+        match fault {
+            Fault::SessionOver => world.expire().await,
+            Fault::Deleted => {
+                // A holder whose node is deleted holds until it knows, also beside the next one.
+                let of_call = |(made, _): &(i64, String)| ahead.is_none_or(|ahead| *made > ahead);
+                if let Some((_, node)) = self.own_nodes().await.into_iter().filter(of_call).max() {
+                    let _ = admin.delete(&node, None).await;
+                }
+            }
+            Fault::Refused => {
+                let closed = [Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone())];
+                let open = [Acl::new(Permission::ALL, AuthId::anyone())];
+                for acls in [closed, open] {
+                    for dir in &world.dirs {
+                        admin.set_acl(dir, &acls, None).await.expect("changed");
+                    }
+                    pass(REFUSAL).await;
+                }
+            }
+            Fault::Cut(..) | Fault::Dropped | Fault::Throttled => {}
+        }
+    }
+
+    /// The nodes of the session, with the transaction that made each.
+    async fn own_nodes(&self) -> Vec<(i64, String)> {
+        let (admin, session) = (&self.world.admin, self.world.session.id().0);
+        let mut found = Vec::new();
+        for dir in &self.world.dirs {
+            for name in admin.list_children(dir).await.expect("listed") {
+                let node = format!("{dir}/{name}");
+                match admin.check_stat(&node).await.expect("asked") {
+                    Some(stat) if stat.ephemeral_owner == session => found.push((stat.czxid, node)),
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// The call and its release.
+    async fn visit(&self, fault: Fault, cell: &str) {
+        let outcome = soon(cell, self.call.of(&self.ours)).await;
+        let told = outcome.as_ref().map(|guard| guard.as_ref().map(|guard| guard.fencing_token()));
+        assert!(self.call.may_end(fault, &outcome), "{cell}: {told:?}");
+        let Ok(Some(guard)) = outcome else { return };
+        let entry = self.ledger.enter(cell, guard.fencing_token().get());
+        let lost = timeout(HOLD, guard.lost()).await.ok();
+        drop(entry);
+        assert!(lost.is_none() || fault.ends_holds(), "{cell}: {lost:?}");
+        let nodes = self.own_nodes().await;
+        match soon(cell, guard.release()).await {
+            // Nobody is told that a node was released which somebody else has deleted.
+            Ok(()) => assert!(lost.is_none() && nodes.len() >= self.held, "{cell}: {lost:?}, {nodes:?}"),
+            Err(Error::Lost(loss)) => assert!(fault.ends_holds(), "{cell}: {loss:?}"),
+            // It is deleted as soon as the servers permit it.
+            Err(Error::NoAuth { .. }) if fault == Fault::Refused => {}
+            Err(error) => panic!("{cell}: {error}"),
+        }
+    }
+}
+
+/// Releases what was ahead, whose session may be over.
+async fn end(ahead: Option<Ahead>) {
+    if let Some(Ahead { guard, entry }) = ahead {
+        drop(entry);
+        match guard.release().await {
+            Ok(()) | Err(Error::Lost(_) | Error::NoAuth { .. }) => {}
+            Err(error) => panic!("who is ahead: {error}"),
+        }
+    }
+}
+
+/// How many frames there were, requests and answers.
+fn frames(requests: &[Request]) -> usize {
+    requests.iter().map(|request| 1 + usize::from(request.answer.is_some())).sum()
+}
+
+async fn sweep(recipe: &Recipe, call: Call, faults: &[Fault]) {
+    for fault in faults {
+        let cells = Sweep::new(recipe, call).await.play(*fault).await;
+        println!("{call:?}, {fault:?}: {cells} cells");
+        assert!(cells > 0, "{call:?}, {fault:?}: no fault came");
+    }
+}
+
+macro_rules! sweeps {
+    ($($recipe:ident => $of:expr;)*) => {$(
+        mod $recipe {
+            use super::*;
+
+            /// The one sweep of a recipe on real servers.
+            #[tokio::test]
+            async fn lock_behind_another_session_and_a_cut() {
+                sweep(&$of, Call::Behind, &CUTS).await;
+            }
+
+            sweeps! { of &$of;
+                free: Free, counted: Counted, behind: Behind, behind_itself: BehindItself, behind_at_once: BehindAtOnce,
+                try_lock: Try, try_lock_that_is_taken: TryTaken, try_lock_for_that_is_taken: TryForTaken
+            }
+        }
+    )*};
+    (of $of:expr; $($test:ident: $call:ident),*) => {$(
+        #[cfg(feature = "scenes")]
+        #[tokio::test]
+        async fn $test() {
+            // The cuts of this one are above.
+            if Call::$call != Call::Behind {
+                sweep($of, Call::$call, &CUTS).await;
+            }
+            sweep($of, Call::$call, &OTHERS).await;
+        }
+    )*};
+}
+
+for_all_recipes!(sweeps);
+
+/// Without it, a sweep could go round the ways that it is for.
+#[tokio::test]
+async fn each_call_is_granted_in_its_way() {
+    let ways = Ways::new();
+    let _listens = ways.listen();
+    let expected = [
+        (Call::Free, "Listed"),
+        (Call::Counted, "Counted"),
+        (Call::Behind, "Deleted"),
+        (Call::BehindItself, "HandedOver"),
+    ];
+    for (call, way) in expected {
+        let sweep = Sweep::new(&MUTEX, call).await;
+        // The second cell is in a session that was not alone here last, as all but the first of a sweep are.
+        for k in [1_000, 1_001] {
+            let cell = format!("{call:?}, {:?} at {k}", Fault::Dropped);
+            sweep.cell(Fault::Dropped, k).await;
+            let grants = sweep.ledger.grants();
+            let ours = grants.iter().rev().find(|grant| grant.who == cell).expect("granted");
+            assert!(ways.has(ours.token, way), "{cell}: {}", ways.summary());
+        }
+    }
+}
