@@ -25,8 +25,8 @@ const BURST: usize = 500;
 
 /// A holder or a waiter of a lock, at one moment.
 ///
-/// Two contenders are equal if they show the same node with the same data. So a revocation or a proclamation makes them
-/// differ. The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
+/// Two contenders are equal if they show the same node with the same data and role. So a grant, a revocation or a
+/// proclamation makes them differ. The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {

@@ -57,8 +57,7 @@ pub struct Options {
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
-    /// Set if the session's configuration has credentials. Shows whether the warning about locks with open ACLs was
-    /// logged.
+    /// Whether the warning about locks without ACLs was logged. Set if the session's configuration has credentials.
     pub(crate) credentials: Option<Arc<Once>>,
 }
 

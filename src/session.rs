@@ -248,7 +248,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if `parent` cannot be a lock path, [`Error::Unavailable`] if no server answered within
-    /// one session timeout, [`Error::NoAuth`] if the ACLs deny it.
+    /// one session timeout, [`Error::NoAuth`] if the ACLs deny it, [`Error::Closed`] and [`Error::SessionEnded`] if the
+    /// session is over.
     ///
     /// # Examples
     ///

@@ -62,8 +62,8 @@ impl Session {
         Self::start(async move || session::Session::connect(servers).await)
     }
 
-    /// Connects in the background, and returns at once: for a service that starts before its servers. See
-    /// [`lazy`](crate::Session::lazy) of the async session.
+    /// Connects in the background, and does not wait for a server. Panics in a task of tokio, as all calls that
+    /// [block](crate::blocking#inside-a-tokio-runtime). See [`lazy`](crate::Session::lazy) of the async session.
     ///
     /// # Errors
     ///

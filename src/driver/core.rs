@@ -258,7 +258,7 @@ impl Core {
                 Action::Placed(op) => state.wake(op),
                 Action::Forget => state.forget_paths(),
                 Action::Replace => {
-                    // The requests in flight belong to a session that is not ours.
+                    // The requests in flight may have gone to a session that is not ours.
                     state.drop_flights();
                     state.deferred.wakes_driver = true;
                 }

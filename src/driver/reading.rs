@@ -143,14 +143,14 @@ impl Core {
 }
 
 impl State {
-    /// Logs what an operator has to fix: an ACL by which a node cannot be deleted.
+    /// Logs the first refused delete of a node. An operator has to fix the cause, most often an ACL.
     fn warn_of(&self, ask: &Ask, answered: &Answered) {
         let (Ask::Delete { nodes, .. }, Some(refusal)) = (ask, &answered.refusal) else { return };
         let [(path, name)] = nodes[..] else { return };
         if answered.outcome == Outcome::Refused && !self.machine.is_refused((path, name)) {
             let (node, error) = (names::own(&self.paths.text(path), name), refusal.clone());
             self.reports.push(move || {
-                let error = error.source().map(ToString::to_string).unwrap_or_default();
+                let error = error.source().map_or_else(|| error.to_string(), ToString::to_string);
                 tracing::warn!(node, error, "cannot delete a lock node; trying again until its session ends");
             });
         }

@@ -242,7 +242,7 @@ impl State {
         self.wake(op);
         let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
-            // The acquisition is out of the queue, so it needs no room for a watch on a predecessor.
+            // The acquisition waits no longer, so it needs no room for a watch on a predecessor.
             entry.watch_reservation = None;
         }
         match (self.listener(op), self.machine.state(now(), op)) {

@@ -31,7 +31,7 @@ pub(super) struct Answered {
     pub(super) texts: Option<Texts>,
     /// The data of our own node, if the request read them.
     pub(super) data: Option<Vec<u8>>,
-    /// The error for the caller, if this answer ends the call.
+    /// The error for the caller, in case this answer ends the call.
     pub(super) refusal: Option<Error>,
     /// The server has throttled the request.
     pub(super) is_throttled: bool,

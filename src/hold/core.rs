@@ -221,8 +221,8 @@ impl HoldCore {
         self.state_and(|_| {})
     }
 
-    /// Begins the release, unless the hold has ended. `caller` is woken at the end of the release; see
-    /// [`driver::poll_released`].
+    /// Begins the release, unless the hold has ended, and returns the state before. `caller` is woken at the end of the
+    /// release; see [`driver::poll_released`].
     pub(super) fn begin_release(&self, caller: Waker) -> HoldState {
         self.state_and(|state| {
             // The waker is set first: if trust ends just now, the release ends at once, and wakes the caller.

@@ -79,8 +79,9 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
 
 /// Returns the sort key of a contender. `is_mixed`: some contenders are not near the wrap.
 ///
-/// Contenders away from the wrap are sorted by number. Those just past the counter's end come after them, and those
-/// just before 0 come before them. So no client can change the order of two other contenders by the name of its node.
+/// Contenders near the wrap are sorted by `czxid`, the others by number. Where there are both, those just before 0 come
+/// first, and those just past the counter's end come last. So no client can change the order of two other contenders
+/// by the name of its node.
 fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
     if !is_near_wrap(number) {
         return (0, number, None);

@@ -85,12 +85,7 @@ impl Place {
 
 impl Drop for PlaceGuard {
     fn drop(&mut self) {
-        // The removed place may own the last handle of its session. So it is dropped after `send_modify` has unlocked the list.
-        let mut removed = None;
-        PLACES.send_modify(|places| {
-            let at = places.iter().position(|place| place.is(&self.0.session, &self.0.path));
-            removed = at.map(|at| places.swap_remove(at));
-        });
+        PLACES.send_modify(|places| places.retain(|place| !place.is(&self.0.session, &self.0.path)));
     }
 }
 
@@ -533,8 +528,8 @@ impl Node {
     }
 }
 
-/// Deletes the node, if this ZooKeeper session owns it. If the outcome of a create is unknown, repeats the delete a second later,
-/// as for lock nodes.
+/// Deletes the node, if this ZooKeeper session owns it. If the outcome of a create is unknown, deletes it again after
+/// [`SECOND_SEARCH`].
 async fn remove(node: &Node) -> Result<()> {
     let id = node.session.id();
     delete(node, id).await?;

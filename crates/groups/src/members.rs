@@ -213,8 +213,7 @@ impl Members {
     /// Joins the group under `name`, with `data`. The membership survives lost connections and expired sessions, until it is
     /// dropped or the session is closed.
     ///
-    /// `name` is any text; [`path::segment`] encodes it for the path. A member whose session [has expired](Membership::is_joined)
-    /// joins again by itself.
+    /// `name` is any text; [`path::segment`] encodes it for the path.
     ///
     /// # Cancel safety
     ///
@@ -223,11 +222,11 @@ impl Members {
     /// # Errors
     ///
     /// [`Error::NameTaken`], with the session and data of the owner, if another process has the name, or another membership of
-    /// this process. After a crash, the last session of the crashed process owns the name until the servers expire this session.
+    /// this process. After a crash, the last session of the crashed process owns the name until the servers expire that session.
     /// [`join_when_free`](Self::join_when_free) waits until the name is free.
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny access.
-    /// [`Error::SessionFull`] if the session has too many nodes or watches. [`Error::InvalidInput`] if `data` is longer than
+    /// [`Error::SessionFull`] if the session has too many watches. [`Error::InvalidInput`] if `data` is longer than
     /// 4 KiB, or the name makes the path too long. [`Error::Closed`] and [`Error::SessionEnded`] if the session is over.
     ///
     /// # Examples
@@ -496,7 +495,7 @@ impl MemberChanges {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(&[Member]) -> bool) -> Result<Vec<Member>> {
-        // A failed look is reported once.
+        // The present set counts, even if it was returned before. A failed look is reported once.
         if !matches!(*self.seen.borrow(), Seen::Failed(_)) {
             self.seen.mark_changed();
         }

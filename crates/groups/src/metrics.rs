@@ -23,7 +23,7 @@ use ::metrics::{counter, describe_counter, describe_gauge, gauge};
 
 /// Shards that this member serves.
 pub const OWNED: &str = "zookeeper_shards_owned";
-/// Shards without an owner for which this member is the next to take them.
+/// Shards without an owner. Each is counted by one member, so the sum over all members is the number of the group.
 pub const UNASSIGNED: &str = "zookeeper_shards_unassigned";
 /// Shards that this member has begun to hand over to another.
 pub const MOVES: &str = "zookeeper_shards_moves_total";

@@ -11,7 +11,7 @@ use crate::members::Members;
 use crate::shards::owned::Owned;
 use crate::tools::Plan;
 
-/// Times and limits.
+/// Times and limits, as set by [`ShardsBuilder`](crate::shards::ShardsBuilder).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) grace: Duration,

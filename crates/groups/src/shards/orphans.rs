@@ -22,7 +22,7 @@ pub(crate) struct Orphans {
     patience: Duration,
     /// For each shard, how many members may take it before this one. Empty while this member is in no plan.
     ranks: Vec<u32>,
-    /// Shards whose locks were seen without nodes: since when, and how often each lock had changed.
+    /// Shards whose locks were seen without nodes: since when, and the last known [`Sighting::changes`].
     empty: HashMap<u32, (Instant, Option<i32>)>,
     turn: u32,
     due: Option<Instant>,
