@@ -4,12 +4,10 @@
 //! A cell is one call and the release of what it was granted. `k` counts the frames of its session since the call began, and grows
 //! until a cell is over before its fault. One more combination is one more row here, not a scene.
 
-use std::future::pending;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, select};
+use futures_util::future::BoxFuture;
 use testbed::ledger::{Entry, Ledger};
 use testbed::proxy::{Closing, Cut, Request};
 use tokio::time::timeout;
@@ -33,6 +31,8 @@ enum Call {
     BehindItself,
     /// `lock` behind another session, which releases as soon as the node of the call is there.
     BehindAtOnce,
+    /// `lock` right after a guard of the same session was dropped, which only the background releases.
+    AfterADrop,
     /// `try_lock` where nobody is.
     Try,
     /// `try_lock` beside a holder.
@@ -59,6 +59,8 @@ enum Fault {
     Cut(Where, Closing),
     /// The call, or its release, is dropped.
     Dropped,
+    /// Who is ahead drops its guard, in place of a release.
+    HolderDropped,
     /// The servers end the session.
     SessionOver,
     /// Somebody deletes the youngest node of the session.
@@ -92,7 +94,8 @@ const CUTS: [Fault; 8] = {
     ]
 };
 
-const OTHERS: [Fault; 5] = [Fault::Dropped, Fault::SessionOver, Fault::Deleted, Fault::Throttled, Fault::Refused];
+const OTHERS: [Fault; 6] =
+    [Fault::Dropped, Fault::HolderDropped, Fault::SessionOver, Fault::Deleted, Fault::Throttled, Fault::Refused];
 
 impl Call {
     /// Whether somebody else holds the lock until the call has ended.
@@ -100,17 +103,17 @@ impl Call {
         matches!(self, Self::TryTaken | Self::TryForTaken)
     }
 
-    fn of(self, lock: &Arc<dyn DistributedLock>) -> BoxFuture<'static, Outcome> {
-        let lock = lock.clone();
-        Box::pin(async move {
-            match self {
-                Self::Free | Self::Counted | Self::Behind | Self::BehindItself | Self::BehindAtOnce => {
-                    lock.lock().await.map(Some)
-                }
-                Self::Try | Self::TryTaken => lock.try_lock().await,
-                Self::TryForTaken => lock.try_lock_for(LIMIT).await,
-            }
-        })
+    /// Whether somebody releases when the call waits.
+    fn is_behind(self) -> bool {
+        matches!(self, Self::Behind | Self::BehindItself | Self::BehindAtOnce)
+    }
+
+    async fn of(self, lock: &Arc<dyn DistributedLock>) -> Outcome {
+        match self {
+            Self::Try | Self::TryTaken => lock.try_lock().await,
+            Self::TryForTaken => lock.try_lock_for(LIMIT).await,
+            _ => lock.lock().await.map(Some),
+        }
     }
 
     /// Whether this is what a caller has to be told, if there was such a fault.
@@ -125,6 +128,17 @@ impl Call {
 }
 
 impl Fault {
+    /// Whether it can come beside this call.
+    fn fits(self, call: Call) -> bool {
+        self != Self::HolderDropped || call.is_behind()
+    }
+
+    /// Whether others may queue behind the call. A holder whose session or node somebody else has ended knows it some round trips
+    /// later, when the next one has been granted the lock.
+    fn spares_others(self) -> bool {
+        !self.ends_holds() && self != Self::Refused
+    }
+
     /// Whether a hold may be lost by it.
     fn ends_holds(self) -> bool {
         matches!(self, Self::SessionOver | Self::Deleted)
@@ -185,27 +199,41 @@ impl Sweep {
 
     /// Whether the fault came before the cell was over.
     async fn cell(&self, fault: Fault, k: usize) -> bool {
-        let ahead = self.set().await;
+        let cell = format!("{:?}, {fault:?} at {k}", self.call);
+        let mut ahead = self.set().await;
+        let token = ahead.as_ref().map(|ahead| ahead.guard.fencing_token().get());
         let proxy = &self.world.proxy;
         proxy.reset();
-        let cell = format!("{:?}, {fault:?} at {k}", self.call);
-        let token = ahead.as_ref().map(|ahead| ahead.guard.fencing_token().get());
-        let came = if self.call.is_refused() {
+        if self.call == Call::AfterADrop {
+            ahead = None;
+        }
+        let came = if self.call.is_behind() {
+            let (came, dropped) =
+                tokio::join!(self.struck(fault, k, token, &cell), self.turn(fault, k, ahead, &cell));
+            came || dropped
+        } else {
             let came = self.struck(fault, k, token, &cell).await;
             end(ahead).await;
             came
-        } else {
-            tokio::join!(self.struck(fault, k, token, &cell), self.turn(ahead)).0
         };
         proxy.heal();
         proxy.rewrite_answers(|_, _| {});
         self.world.wait_empty().await;
-        for (who, lock) in [("another session", &self.other), ("the same session", &self.ours)] {
-            let guard = soon(&format!("{cell}: {who}"), lock.lock()).await.expect("free");
-            self.ledger.enter(format!("{cell}: {who}"), guard.fencing_token().get()).leave();
-            guard.release().await.expect("released");
-        }
+        self.visit_of_another(&self.other, &cell).await;
+        self.visit_of_another(&self.ours, &cell).await;
+        self.world.wait_empty().await;
         came
+    }
+
+    /// A lock and its release by somebody whom the fault has left alone.
+    fn visit_of_another(&self, lock: &Arc<dyn DistributedLock>, cell: &str) -> BoxFuture<'static, ()> {
+        let (lock, ledger, who) = (lock.clone(), self.ledger.clone(), format!("{cell}: another"));
+        Box::pin(async move {
+            let guard = soon(&who, lock.lock()).await.expect("held");
+            let entry = ledger.enter(who, guard.fencing_token().get());
+            tokio::task::yield_now().await;
+            end(Some(Ahead { guard, entry })).await;
+        })
     }
 
     /// Takes the lock for who is ahead.
@@ -217,7 +245,7 @@ impl Sweep {
                 self.ours.lock().await.expect("free").release().await.expect("released");
                 return None;
             }
-            Call::BehindItself => &self.beside,
+            Call::BehindItself | Call::AfterADrop => &self.beside,
             Call::Behind | Call::BehindAtOnce | Call::TryTaken | Call::TryForTaken => &self.other,
         };
         let guard = lock.lock().await.expect("free");
@@ -225,20 +253,35 @@ impl Sweep {
         Some(Ahead { guard, entry })
     }
 
-    /// Releases what is ahead.
-    async fn turn(&self, ahead: Option<Ahead>) {
-        if let Some(ahead) = &ahead {
-            let queued = async {
-                match self.call {
-                    Call::BehindAtOnce => drop(self.world.wait_children(self.queued).await),
-                    _ => pending().await,
-                }
-            };
-            // Or its session is over.
-            let lost = async { drop(ahead.guard.lost().await) };
-            let _ = timeout(QUEUED, select(pin!(queued), pin!(lost))).await;
+    /// Lets two more queue behind the call, and releases what is ahead. Whether that was dropped by its fault.
+    async fn turn(&self, fault: Fault, k: usize, ahead: Option<Ahead>, cell: &str) -> bool {
+        let Some(Ahead { guard, entry }) = ahead else { return false };
+        let proxy = &self.world.proxy;
+        let until = async {
+            match self.call {
+                _ if fault == Fault::HolderDropped => proxy.wait_until(|all| frames(all) >= k).await,
+                Call::BehindAtOnce => drop(self.world.wait_children(self.queued).await),
+                _ => drop(guard.lost().await),
+            }
+        };
+        let is_dropped = timeout(QUEUED, until).await.is_ok() && fault == Fault::HolderDropped;
+        let others = if self.call == Call::BehindAtOnce || !fault.spares_others() {
+            Vec::new()
+        } else {
+            [&self.beside, &self.other].map(|lock| tokio::spawn(self.visit_of_another(lock, cell))).into()
+        };
+        if !others.is_empty() && !is_dropped {
+            // They queue.
+            let _ = timeout(QUEUED, guard.lost()).await;
         }
-        end(ahead).await;
+        match is_dropped {
+            true => drop((entry, guard)),
+            false => end(Some(Ahead { guard, entry })).await,
+        }
+        for other in others {
+            other.await.expect("no panic");
+        }
+        is_dropped
     }
 
     /// Plays the call and its release with a fault. Whether the fault came.
@@ -255,6 +298,10 @@ impl Sweep {
                 });
             }
             Fault::Throttled => throttle(proxy, move |request| request.number == k),
+            Fault::HolderDropped => {
+                self.visit(fault, cell).await;
+                return false;
+            }
             _ => {
                 let visit = self.visit(fault, cell);
                 tokio::pin!(visit);
@@ -295,7 +342,7 @@ impl Sweep {
                     pass(REFUSAL).await;
                 }
             }
-            Fault::Cut(..) | Fault::Dropped | Fault::Throttled => {}
+            Fault::Cut(..) | Fault::Dropped | Fault::HolderDropped | Fault::Throttled => {}
         }
     }
 
@@ -354,7 +401,7 @@ fn frames(requests: &[Request]) -> usize {
 }
 
 async fn sweep(recipe: &Recipe, call: Call, faults: &[Fault]) {
-    for fault in faults {
+    for fault in faults.iter().filter(|fault| fault.fits(call)) {
         let cells = Sweep::new(recipe, call).await.play(*fault).await;
         println!("{call:?}, {fault:?}: {cells} cells");
         assert!(cells > 0, "{call:?}, {fault:?}: no fault came");
@@ -366,14 +413,15 @@ macro_rules! sweeps {
         mod $recipe {
             use super::*;
 
-            /// The one sweep of a recipe on real servers.
+            /// On real servers, too.
+            #[cfg(not(virtual_time))]
             #[tokio::test]
             async fn lock_behind_another_session_and_a_cut() {
                 sweep(&$of, Call::Behind, &CUTS).await;
             }
 
             sweeps! { of &$of;
-                free: Free, counted: Counted, behind: Behind, behind_itself: BehindItself, behind_at_once: BehindAtOnce,
+                free: Free, counted: Counted, behind: Behind, behind_itself: BehindItself, behind_at_once: BehindAtOnce, after_a_drop: AfterADrop,
                 try_lock: Try, try_lock_that_is_taken: TryTaken, try_lock_for_that_is_taken: TryForTaken
             }
         }
@@ -382,10 +430,7 @@ macro_rules! sweeps {
         #[cfg(feature = "scenes")]
         #[tokio::test]
         async fn $test() {
-            // The cuts of this one are above.
-            if Call::$call != Call::Behind {
-                sweep($of, Call::$call, &CUTS).await;
-            }
+            sweep($of, Call::$call, &CUTS).await;
             sweep($of, Call::$call, &OTHERS).await;
         }
     )*};
