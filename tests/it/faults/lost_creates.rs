@@ -306,3 +306,27 @@ async fn node_of_a_given_up_place_that_the_first_search_misses_is_found_by_the_s
     world.proxy.heal();
     world.wait_empty().await;
 }
+
+/// The create of a lost connection may be applied after the search for it.
+#[tokio::test]
+async fn double_that_appears_late_is_not_waited_for() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.cut(Cut::AfterRequest(1));
+    let waiting = locking(world.mutex());
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
+    let names = world.wait_children(2).await;
+    // It has the same session and guid, and a lower number.
+    let (ours, _) = names[1].split_at(names[1].len() - 10);
+    let double = format!("{}/{ours}{}", world.path, &names[0][names[0].len() - 10..]);
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.session.client().expect("a client").create(&double, b"", &ephemeral).await.expect("created");
+    ahead.release().await.expect("released");
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
+    assert_eq!(guard.nodes(), [format!("{}/{}", world.path, names[1])]);
+    assert_eq!(world.wait_children(1).await, [names[1].as_str()]);
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}

@@ -1,9 +1,6 @@
 //! What the crate promises, for all recipes and under faults. DESIGN.md has a table of the promises.
 
-#[cfg(feature = "scenes")]
-mod cancel;
 mod contract;
-mod cut;
 mod end_of_counter;
 #[cfg(feature = "scenes")]
 mod histories;
@@ -15,6 +12,8 @@ mod missing_paths;
 mod no_server;
 #[cfg(not(virtual_time))]
 mod pause;
+#[cfg(feature = "scenes")]
+mod release;
 mod silence;
 mod sweep;
 #[cfg(feature = "scenes")]

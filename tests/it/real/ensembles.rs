@@ -25,10 +25,8 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
 
     (0..ensemble.len()).for_each(|server| ensemble.server_mut(server).kill());
     assert_eq!(soon("the loss", lost.lost()).await, Loss::TrustEnded);
-    for server in 0..ensemble.len() {
-        ensemble.server_mut(server).restart().await.expect("a server");
-    }
-    ensemble.settled().await.expect("settled again");
+    // At once: the client may stay away for twice as long as they do.
+    ensemble.restart().await.expect("settled again");
 
     assert!(!waiting.is_finished(), "one is in use");
     soon("a release", kept.release()).await.expect("it was held all the time");

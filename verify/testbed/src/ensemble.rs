@@ -71,6 +71,20 @@ impl Ensemble {
         &mut self.servers[i]
     }
 
+    /// Kills all servers that run, starts all of them at once, and waits until they are settled.
+    ///
+    /// # Errors
+    ///
+    /// If a server cannot be started, or some are not settled in time.
+    pub async fn restart(&mut self) -> Result<(), ServerError> {
+        for server in &mut self.servers {
+            server.kill();
+            server.launch()?;
+        }
+        self.wait_until_up().await?;
+        self.settled().await
+    }
+
     /// Waits until exactly one of the servers that answer reports that it leads.
     ///
     /// A leader that is cut off from the others reports it for up to `sync_limit` ticks. A paused one does not answer.

@@ -22,6 +22,7 @@ mod new_session;
 mod new_timeout;
 mod order;
 mod persistent_watch;
+mod reconnect_pauses;
 mod relay;
 mod runtime_gone;
 mod support;
@@ -33,7 +34,7 @@ use crate::support::{Outcome, Result};
 /// A point of the list: shows it with the server at this address.
 type Point = fn(&str) -> Result<Outcome>;
 
-const POINTS: [(&str, Point); 15] = [
+const POINTS: [(&str, Point); 16] = [
     ("dropped-watcher", dropped_watcher::run),
     ("nagle", nagle::run),
     ("order", order::run),
@@ -44,6 +45,7 @@ const POINTS: [(&str, Point); 15] = [
     ("handshake", handshake::run),
     ("connection-loss", connection_loss::run),
     ("runtime-gone", runtime_gone::run),
+    ("reconnect-pauses", reconnect_pauses::run),
     ("connect-reason", connect_reason::run),
     ("hosts", hosts::run),
     ("long-timeout", long_timeout::run),
