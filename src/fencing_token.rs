@@ -20,8 +20,8 @@ const CZXID_BITS: u32 = 55;
 ///
 /// # Sending and storing
 ///
-/// A token converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens
-/// do. With the feature `serde` it is serialized as a number. JavaScript loses digits of numbers above 2⁵³, and every
+/// A token converts to and from `i64` (an SQL `BIGINT`) and text. The eight bytes of `get().to_be_bytes()` compare as the
+/// tokens do. With the feature `serde` it is serialized as a number. JavaScript loses digits of numbers above 2⁵³, and every
 /// token with an epoch is larger: send text to JavaScript. The guide [fencing](crate::guide::fencing) has the statements
 /// of a store, an HTTP header and a gRPC metadata pair.
 ///
@@ -107,22 +107,6 @@ impl FencingToken {
         // A positive `i64` has 63 bits, so 8 are left for the epoch.
         (self.0 >> CZXID_BITS) as u8
     }
-
-    /// Returns eight bytes, the most significant first: they compare as the tokens do.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use zookeeper_recipes::FencingToken;
-    ///
-    /// let (older, newer) = (FencingToken::try_from(255_i64)?, FencingToken::try_from(256_i64)?);
-    /// assert!(older.to_be_bytes() < newer.to_be_bytes());
-    /// # Ok::<_, zookeeper_recipes::Error>(())
-    /// ```
-    #[must_use]
-    pub const fn to_be_bytes(self) -> [u8; 8] {
-        self.0.to_be_bytes()
-    }
 }
 
 impl TryFrom<i64> for FencingToken {
@@ -130,14 +114,6 @@ impl TryFrom<i64> for FencingToken {
 
     fn try_from(number: i64) -> Result<Self> {
         if number > 0 { Ok(Self(number)) } else { Err(not_a_token(number)) }
-    }
-}
-
-impl TryFrom<u64> for FencingToken {
-    type Error = Error;
-
-    fn try_from(number: u64) -> Result<Self> {
-        i64::try_from(number).map_err(|_| not_a_token(number))?.try_into()
     }
 }
 
@@ -152,12 +128,6 @@ impl FromStr for FencingToken {
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> Self {
         token.0
-    }
-}
-
-impl From<FencingToken> for u64 {
-    fn from(token: FencingToken) -> Self {
-        token.0.unsigned_abs()
     }
 }
 
@@ -179,9 +149,8 @@ mod tests {
     fn converts_and_back() {
         for number in [1, 7, i64::MAX] {
             let token = FencingToken::try_from(number).expect("positive");
-            assert_eq!(FencingToken::try_from(u64::from(token)).expect("positive"), token);
+            assert_eq!(i64::from(token), number);
             assert_eq!(token.to_string().parse::<FencingToken>().expect("a number"), token);
-            assert_eq!(i64::from_be_bytes(token.to_be_bytes()), number);
         }
     }
 
@@ -226,9 +195,7 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused() {
-        for refused in
-            [FencingToken::try_from(-1_i64), FencingToken::try_from(u64::MAX), "7.1".parse(), "".parse()]
-        {
+        for refused in [FencingToken::try_from(-1_i64), "7.1".parse(), "".parse()] {
             let error = refused.expect_err("no token").to_string();
             assert!(error.starts_with("invalid fencing token: ") && error.contains("from 1 to"), "{error}");
         }

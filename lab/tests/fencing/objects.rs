@@ -37,7 +37,7 @@ async fn access(
     token: FencingToken,
     data: Option<&[u8]>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let token = &token.to_be_bytes()[..];
+    let token = &token.get().to_be_bytes()[..];
     loop {
         let (old, mode) = match store.get(path).await {
             Ok(found) => {
