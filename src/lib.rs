@@ -75,7 +75,8 @@
 //! * **Outages.** A waiter keeps its position through a lost connection while its session lives. Its grant may come a
 //!   third of the session timeout after the reconnect, because a session without holds does not renew its
 //!   [trust](#trust) and must first prove that it lives. A holder keeps the lock if the client reconnects within 0.38
-//!   session timeouts. The client doubles its pauses, so it may be back after three times the outage.
+//!   session timeouts. The client doubles its pauses between attempts, so it may be back only
+//!   after twice the outage.
 //! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
 //!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.

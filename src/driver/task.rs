@@ -201,7 +201,7 @@ struct Beats {
 }
 
 impl Beats {
-    /// Tells the machine of the beat, and the metrics now and then. Returns whether the computer has slept.
+    /// Handles a beat of the machine, and reports metrics now and then. Returns whether the computer has slept.
     fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> bool {
         let (at, timers) = (now(), Instant::now());
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {

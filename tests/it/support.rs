@@ -443,15 +443,18 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
     .await
 }
 
+/// How many frames these requests and their answers are.
+pub(crate) fn frames_of(requests: &[Request]) -> usize {
+    requests.iter().map(|request| 1 + usize::from(request.answer.is_some())).sum()
+}
+
 /// Runs `future` until this many frames have passed the proxy since it began, requests and answers, and drops it. `None` if it has not
 /// completed by then.
 pub(crate) async fn until_frame<F: Future>(proxy: &Proxy, frames: usize, future: F) -> Option<F::Output> {
     proxy.reset();
-    let passed =
-        |all: &[Request]| all.iter().map(|one| 1 + usize::from(one.answer.is_some())).sum::<usize>() >= frames;
     tokio::select! {
         biased;
-        () = proxy.wait_until(passed) => None,
+        () = proxy.wait_until(|all| frames_of(all) >= frames) => None,
         output = future => Some(output),
     }
 }

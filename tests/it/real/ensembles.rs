@@ -25,7 +25,7 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
 
     (0..ensemble.len()).for_each(|server| ensemble.server_mut(server).kill());
     assert_eq!(soon("the loss", lost.lost()).await, Loss::TrustEnded);
-    // At once: the client may stay away for twice as long as they do.
+    // At once: the client may be back only after twice the outage.
     ensemble.restart().await.expect("settled again");
 
     assert!(!waiting.is_finished(), "one is in use");
