@@ -380,7 +380,7 @@ impl<T: Trust> Machine<T> {
     pub fn unconnected(nonce: u64, trust: T) -> Self {
         let mut machine = Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) };
         // The fallback poll forgets paths, also those of calls that end before there is a session.
-        machine.timers.set(Timer::FallbackPoll, Moment(0));
+        machine.schedule_fallback_poll(Moment(0));
         machine
     }
 
