@@ -98,6 +98,7 @@ pub(crate) fn is_before_zero(number: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     /// A contender that the test created. Its true position is its index.
     struct Truth {
         text: String,
@@ -249,6 +250,8 @@ mod tests {
             "--",
             "-lock-",
             "__READ__",
+            "__rlock__",
+            "ü",
             "0",
             "00000",
             "000000000",

@@ -1,21 +1,22 @@
 //! The tasks of random workloads: each round takes a lock in one way or another, uses it, and records what it sees.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use testbed::history::{Acquire, Acquiring, Held, History, Process, now};
+use zookeeper_groups::Slots;
 use zookeeper_recipes::{
     DistributedLock, Election, Error, HoldState, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result,
     RwLock, Semaphore, Session, Waiting,
 };
 
 use crate::recipes::{Candidate, Members, Permits, Reader, Writer};
+use crate::support::exact_or;
 
 pub(crate) const PERMITS: u32 = 4;
+const SLOTS: u32 = 2;
 
 /// One of the tasks of a workload: who it is, and where it writes down what it does.
 pub(crate) struct Client {
@@ -27,10 +28,8 @@ pub(crate) struct Client {
     name: String,
     /// The folder of its session, below the path.
     home: String,
-    /// How many of its session hold.
-    holding: Arc<AtomicUsize>,
-    /// How often it has held.
-    pub(crate) held: usize,
+    /// Whether it holds for long now and then.
+    lingers: bool,
 }
 
 impl Client {
@@ -43,8 +42,7 @@ impl Client {
             owner: Owner::new(),
             name,
             home: "home".to_owned(),
-            holding: Arc::default(),
-            held: 0,
+            lingers: false,
         }
     }
 
@@ -54,9 +52,9 @@ impl Client {
         self
     }
 
-    /// Counts the holds of a whole session.
-    pub(crate) fn with_holds_counted_in(mut self, holding: &Arc<AtomicUsize>) -> Self {
-        self.holding = holding.clone();
+    /// Lets it hold for long now and then, so that faults meet holds.
+    pub(crate) fn lingering(mut self, lingers: bool) -> Self {
+        self.lingers = lingers;
         self
     }
 }
@@ -194,6 +192,25 @@ pub(crate) async fn reenter(client: &mut Client) {
     }
 }
 
+/// Claims a number, which is a lock of its own.
+pub(crate) async fn claim(client: &mut Client) {
+    let slots = Slots::new(&client.session, &client.path, SLOTS).expect("a valid path");
+    let since = now();
+    let claimed = match client.random.u8(0..3) {
+        0 => slots.try_claim().await,
+        _ => slots.claim().await.map(Some),
+    };
+    match claimed {
+        Ok(Some(slot)) => {
+            let acquire = Acquire::exclusive(format!("{}/{}", client.path, slot.number()));
+            let held = client.process.acquire_since(acquire, since).ok(slot.fencing_token().get());
+            use_it(client, vec![held], Box::new(slot.into_guard())).await;
+        }
+        Ok(None) => {}
+        Err(error) => gave_up(Vec::new(), &error),
+    }
+}
+
 fn place<G: LockGuard + Unpin + 'static>(
     enqueue: impl Future<Output = Result<Waiting<G>>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Place>> {
@@ -236,22 +253,16 @@ async fn ask(client: &mut Client, ask: Ask) {
 }
 
 fn gave_up(acquiring: Vec<Acquiring>, error: &Error) {
-    let expected = matches!(error, Error::Unavailable { .. } | Error::Lost(_));
+    let expected = matches!(error, Error::Unavailable { .. } | Error::Lost(_) | Error::Evicted { .. });
     assert!(expected, "nothing else can go wrong: {error:?}");
     acquiring.into_iter().for_each(Acquiring::fail);
 }
 
-/// Holds for a while, looking now and then, and lets go in one way or another.
+/// Holds for a while, looking again and again, and lets go in one way or another.
 async fn use_it(client: &mut Client, held: Vec<Held>, guard: Guard) {
-    client.holding.fetch_add(1, Ordering::SeqCst);
-    client.held += 1;
-    hold(client, held, guard).await;
-    client.holding.fetch_sub(1, Ordering::SeqCst);
-}
-
-async fn hold(client: &mut Client, held: Vec<Held>, guard: Guard) {
     let mut last = now();
-    let mut looks = client.random.usize(0..4);
+    let is_long = client.lingers && client.random.u8(0..8) == 0;
+    let mut looks = client.random.usize(0..if is_long { 20 } else { 4 });
     // Who is cut off waits for what becomes of it.
     while looks > 0 || guard.state() == HoldState::Suspended {
         looks = looks.saturating_sub(1);
@@ -260,10 +271,11 @@ async fn hold(client: &mut Client, held: Vec<Held>, guard: Guard) {
         if still {
             last = before;
         }
-        let pause = client.random.u64(0..3);
+        let pause = client.random.u64(0..if is_long { 150 } else { 3 });
         if tokio::time::timeout(Duration::from_millis(pause), guard.lost()).await.is_ok() {
-            // This task may be late, so others may have held since it looked last.
-            held.iter().for_each(|held| held.lost_since(last));
+            // On a real machine this task may be late, so others may have held since it looked last.
+            let since = exact_or(now(), last);
+            held.iter().for_each(|held| held.lost_since(since));
             return drop(guard);
         }
     }

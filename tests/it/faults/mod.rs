@@ -3,7 +3,6 @@
 #[cfg(feature = "scenes")]
 mod acls;
 #[cfg(feature = "scenes")]
-mod all_at_once;
 #[cfg(feature = "scenes")]
 mod bad_input;
 #[cfg(feature = "scenes")]

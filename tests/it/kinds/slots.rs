@@ -1,20 +1,17 @@
 //! Numbers that one process has at a time: which one, at which cost, and who waits for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request};
 use tokio::time::timeout;
 use zookeeper_groups::{Slot, Slots};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
-use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon, until};
+use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -305,49 +302,6 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
         }
     }
     wait_queued(&world, 2, 0).await;
-}
-
-/// Lost connections end no session, so no holder loses its number without notice.
-#[tokio::test]
-async fn no_number_has_two_holders_while_connections_are_lost() {
-    let world = World::new().await;
-    let processes: Vec<_> = join_all((0..6).map(|_| World::at(&world.hosts, TIMEOUT))).await;
-    let ledgers: Arc<Vec<Ledger>> = Arc::new((0..3).map(|_| Ledger::new()).collect());
-    let is_over = Arc::new(AtomicBool::new(false));
-    let workers = processes.iter().enumerate().map(|(process, session)| {
-        let (claims, ledgers, is_over) = (slots(&world, &session.session, 3), ledgers.clone(), is_over.clone());
-        tokio::spawn(async move {
-            let mut count = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let slot = if count % 2 == 0 {
-                    Some(claims.claim().await.expect("claimed"))
-                } else {
-                    claims.try_claim().await.expect("asked")
-                };
-                count += 1;
-                let Some(slot) = slot else { continue };
-                let who = format!("process {process}, turn {count}");
-                let entry = ledgers[slot.number() as usize].enter(&who, slot.fencing_token().get());
-                tokio::task::yield_now().await;
-                entry.leave();
-                slot.release().await.expect("its session lives");
-            }
-            count
-        })
-    });
-    let workers: Vec<_> = workers.collect();
-    let grants = || ledgers.iter().map(|ledger| ledger.grants().len()).sum::<usize>();
-    let mut random = fastrand::Rng::with_seed(44);
-    for round in 1..=30 {
-        processes[random.usize(..processes.len())].proxy.cut_now();
-        until("more claims", || grants() >= 10 * round).await;
-    }
-    is_over.store(true, Ordering::Relaxed);
-    for worker in workers {
-        assert!(soon("the last turn", worker).await.expect("no panic") > 0, "every process had turns");
-    }
-    ledgers.iter().for_each(Ledger::assert_clean);
-    wait_free(&world, 3).await;
 }
 
 #[tokio::test]

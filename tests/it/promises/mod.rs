@@ -3,8 +3,6 @@
 mod contract;
 mod end_of_counter;
 #[cfg(feature = "scenes")]
-mod histories;
-#[cfg(feature = "scenes")]
 mod loss;
 #[cfg(feature = "scenes")]
 mod missing_paths;
@@ -15,6 +13,8 @@ mod pause;
 #[cfg(feature = "scenes")]
 mod release;
 mod silence;
+#[cfg(feature = "scenes")]
+mod storm;
 mod sweep;
 #[cfg(feature = "scenes")]
 mod token_epoch;
