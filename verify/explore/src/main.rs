@@ -5,9 +5,7 @@ mod client;
 mod explore;
 mod reduce;
 mod server;
-mod shadow;
 mod simulate;
-mod timeline;
 mod trust;
 mod world;
 
@@ -22,9 +20,8 @@ use zookeeper_machine::{self as machine, Kind};
 const USAGE: &str = "\
 usage: explore cases [quick | WORD] [show]     explores the cases whose names contain the word, or the quick ones
        explore simulate HISTORIES SEED         plays random histories, the first with this seed
-       explore compare HISTORIES SEED          the same, with the simulated servers beside those of the world
-       explore history SEED [compare]          shows one of them, and draws it in target/explore/SEED
-       explore shrink SEED [compare]           shows one that breaks with as few steps as it takes, and draws it";
+       explore history SEED                    shows one of them
+       explore shrink SEED                     shows one that breaks with as few steps as it takes";
 
 /// How many of the cases are explored in seconds.
 const QUICK: usize = 17;
@@ -118,15 +115,14 @@ fn main() -> ExitCode {
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
     let holds = match (words.as_slice(), number(1), number(2)) {
         (["cases", rest @ ..], ..) => explore_cases(rest),
-        (["simulate", _, _], Some(histories), Some(seed)) => simulate(histories, seed, false),
-        (["compare", _, _], Some(histories), Some(seed)) => simulate(histories, seed, true),
-        (["history", _] | ["history", _, "compare"], Some(seed), _) => {
-            let history = simulate::history(seed, true, words.len() == 3);
+        (["simulate", _, _], Some(histories), Some(seed)) => simulate(histories, seed),
+        (["history", _], Some(seed), _) => {
+            let history = simulate::history(seed, true);
             println!("{history:?}");
             history.broken.is_none()
         }
-        (["shrink", _] | ["shrink", _, "compare"], Some(seed), _) => {
-            let broken = simulate::shrink(seed, words.len() == 3);
+        (["shrink", _], Some(seed), _) => {
+            let broken = simulate::shrink(seed);
             println!("{}", broken.as_deref().unwrap_or("it holds"));
             broken.is_none()
         }
@@ -148,19 +144,17 @@ fn explore_cases(words: &[&str]) -> bool {
     !found.is_empty() && found.iter().all(|found| matches!(found, Found::Holds))
 }
 
-fn simulate(histories: u64, first: u64, compares: bool) -> bool {
+fn simulate(histories: u64, first: u64) -> bool {
     let began = Instant::now();
-    let (mut steps, mut grants, mut compared) = (0u64, 0u64, 0u64);
+    let (mut steps, mut grants) = (0u64, 0u64);
     for seed in first..first + histories {
-        let history = simulate::history(seed, false, compares);
+        let history = simulate::history(seed, false);
         steps += u64::from(history.steps);
         grants += u64::from(history.grants);
-        compared += history.compared;
         if let Some(broken) = history.broken {
-            let compare = if compares { " compare" } else { "" };
             println!("seed {seed}: {broken}");
             println!(
-                "after {} histories and {:.1?}; `cargo run --release -p explore -- history {seed}{compare}` shows it",
+                "after {} histories and {:.1?}; `cargo run --release -p explore -- history {seed}` shows it",
                 seed - first + 1,
                 began.elapsed()
             );
@@ -173,9 +167,6 @@ fn simulate(histories: u64, first: u64, compares: bool) -> bool {
         "{histories} histories hold, {:.0} a second, {each:.0} steps and {granted:.1} grants each",
         all / took
     );
-    if compares {
-        println!("{compared} answers and events are the same on the simulated servers");
-    }
     true
 }
 
@@ -187,16 +178,11 @@ mod tests {
 
     #[test]
     fn histories_hold() {
-        assert!(simulate(10_000, 1, false));
+        assert!(simulate(10_000, 1));
     }
 
     #[test]
     fn cases_hold() {
         assert!(cases()[..QUICK].iter().all(|case| matches!(explore(case, LIMIT, false), Found::Holds)));
-    }
-
-    #[test]
-    fn servers_answer_alike() {
-        assert!(simulate(20_000, 1, true));
     }
 }

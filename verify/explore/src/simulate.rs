@@ -5,8 +5,6 @@ use std::sync::Arc;
 use crate::client::{Client, User};
 use crate::explore::{mixed, permits, together, user};
 use crate::machine::{Kind, Ledger, Moment};
-use crate::shadow::Shadow;
-use crate::timeline::Timeline;
 use crate::world::{Act, Budget, World};
 
 /// The session timeout, in microseconds.
@@ -19,37 +17,29 @@ const STEPS: u32 = 20_000;
 pub(crate) struct History {
     pub(crate) steps: u32,
     pub(crate) grants: u32,
-    /// How many answers and events were compared with those of the simulated servers.
-    pub(crate) compared: u64,
     pub(crate) broken: Option<String>,
 }
 
-/// Plays the history of a seed. `compares`: with the simulated servers beside those of the world.
-pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
-    let mut play = Play::new(seed, shows, compares);
+/// Plays the history of a seed.
+pub(crate) fn history(seed: u64, shows: bool) -> History {
+    let mut play = Play::new(seed, shows);
     let broken = play.play_on();
     if shows {
         play.world.show();
-        play.timeline.draw(&play.world, seed);
     }
-    let compared = play.shadow.map_or(0, |shadow| shadow.compared);
-    History { steps: play.steps, grants: play.world.grants.0, compared, broken }
+    History { steps: play.steps, grants: play.world.grants.0, broken }
 }
 
 /// Leaves out steps of a history that breaks, as long as it breaks. Shows what remains, and returns what broke.
-pub(crate) fn shrink(seed: u64, compares: bool) -> Option<String> {
-    let mut play = Play::new(seed, false, compares);
+pub(crate) fn shrink(seed: u64) -> Option<String> {
+    let mut play = Play::new(seed, false);
     let mut broken = play.play_on()?;
     let (all, mut steps) = (play.played.len(), play.played);
     // Something sleeps, or is left, only when nothing happens any more.
-    let breaks_at_the_end = Play::new(seed, false, compares).replay(&steps).is_none();
+    let breaks_at_the_end = Play::new(seed, false).replay(&steps).is_none();
     let replay = |steps: &[(Moment, Act)], shows: bool| {
-        let mut play = Play::new(seed, shows, compares);
-        let broken = play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.end_calmly()).flatten());
-        if shows {
-            play.timeline.draw(&play.world, seed);
-        }
-        broken
+        let mut play = Play::new(seed, shows);
+        play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.end_calmly()).flatten())
     };
     let mut size = all.next_power_of_two();
     while size > 0 {
@@ -120,32 +110,19 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
 /// A history as it goes on.
 struct Play {
     world: World<Ledger>,
-    shadow: Option<Shadow>,
     random: fastrand::Rng,
     steps: u32,
     played: Vec<(Moment, Act)>,
     /// No fault happens any more.
     is_calm: bool,
     shows: bool,
-    /// What is drawn of it, if it is shown.
-    timeline: Timeline,
 }
 
 impl Play {
-    fn new(seed: u64, shows: bool, compares: bool) -> Self {
+    fn new(seed: u64, shows: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = world(seed, &mut random);
-        let shadow = compares.then(|| Shadow::of(&world));
-        Self {
-            world,
-            shadow,
-            random,
-            steps: 0,
-            played: Vec::new(),
-            is_calm: false,
-            shows,
-            timeline: Timeline::default(),
-        }
+        Self { world, random, steps: 0, played: Vec::new(), is_calm: false, shows }
     }
 
     /// Plays the steps that can be played.
@@ -169,8 +146,7 @@ impl Play {
         acts.clear();
         self.world.acts(acts);
         let is_fault = |act: &Act| weight(act) <= 2 && !matches!(act, Act::Heal(_));
-        let may = |act: &Act| self.shadow.as_ref().is_none_or(|shadow| shadow.may(&self.world, act));
-        acts.retain(|act| may(act) && !(self.is_calm && is_fault(act)));
+        acts.retain(|act| !(self.is_calm && is_fault(act)));
     }
 
     /// Returns what broke, if something did.
@@ -220,15 +196,10 @@ impl Play {
             println!("{:>9} {act:?}", self.world.now.0);
         }
         self.world.step(act);
-        if self.shows {
-            self.timeline.look(&self.world, act);
-        }
-        let differs = self.shadow.as_mut().and_then(|shadow| shadow.follow(&mut self.world, act));
-        self.world.served.0.clear();
         if self.world.log.nodes.len() > 40 || self.world.log.end > 90 {
             self.world.normalise();
         }
-        self.world.broken.map(str::to_owned).or(differs)
+        self.world.broken.map(str::to_owned)
     }
 
     fn is_done(&self) -> bool {

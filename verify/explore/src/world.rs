@@ -9,7 +9,6 @@ use crate::machine::{
     Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Timer, Trust, Untracked, Watch, caller_of, named_nonce,
 };
 use crate::server::{By, Log, Znode, Zxid};
-use crate::shadow::Served;
 use crate::trust::Bit;
 
 /// How the world takes trust away.
@@ -86,8 +85,6 @@ pub(crate) struct World<T> {
     pub(crate) grants: Untracked<u32>,
     /// The transactions of the newest grants in each path, where time passes: of readers, and of those that exclude readers.
     pub(crate) tokens: Untracked<BTreeMap<(Path, bool), Zxid>>,
-    /// What the servers did, where time passes. It is taken after each step.
-    pub(crate) served: Untracked<Vec<Served>>,
 }
 
 /// A step.
@@ -166,7 +163,6 @@ impl<T: Doubt> World<T> {
             broken: None,
             grants: Untracked(0),
             tokens: Untracked::default(),
-            served: Untracked::default(),
         }
     }
 
@@ -399,8 +395,7 @@ impl<T: Doubt> World<T> {
             }
             Act::Ghost(c, is_applied) => {
                 if let Some((ask, owner)) = self.clients[c].ghosts.pop_front().filter(|_| is_applied) {
-                    let outcome = self.log.commit(&ask, owner);
-                    self.note(Served::Write { owner, ask, outcome });
+                    self.log.commit(&ask, owner);
                 }
             }
             Act::Timer(c, timer) => {
@@ -430,7 +425,6 @@ impl<T: Doubt> World<T> {
                 self.budget.hand -= 1;
                 let (path, name) = (self.log.nodes[n].path, self.log.nodes[n].name);
                 self.log.delete(|node| (node.path, node.name) == (path, name), By::Hand);
-                self.note(Served::DeletedByHand { path, name });
             }
             Act::CutOff(c) => {
                 self.budget.cuts -= 1;
@@ -521,7 +515,7 @@ impl<T: Doubt> World<T> {
             self.clients[c].forget_times();
         }
         let mut is_replaced = false;
-        let (mut dropped, mut ended) = (Vec::new(), None);
+        let mut ended = None;
         let client = &mut self.clients[c];
         for action in actions {
             match action {
@@ -531,7 +525,6 @@ impl<T: Doubt> World<T> {
                 }
                 Action::Send(_) => self.broken = Some("sends without a connection"),
                 Action::Unwatch(watch) => {
-                    dropped.push(watch);
                     client.watches.retain(|(one, _)| *one != watch);
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
@@ -543,7 +536,6 @@ impl<T: Doubt> World<T> {
                 Action::Wake(_) | Action::Placed(_) | Action::Forget => {}
             }
         }
-        dropped.into_iter().for_each(|watch| self.note(Served::Unwatched { client: c, watch }));
         if let Some(is_clean) = ended {
             self.end_client(c, is_clean);
         }
@@ -589,13 +581,11 @@ impl<T: Doubt> World<T> {
         let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
         let outcome = self.log.commit(&next.ask, owner);
-        let ask = next.ask.clone();
-        next.committed = Some((self.log.end, outcome.clone()));
+        next.committed = Some((self.log.end, outcome));
         if client.foreign_session.is_none() {
             client.alive.heard();
             client.machine.trust.doubt(false);
         }
-        self.note(Served::Write { owner, ask, outcome });
         self.answer_writes(c);
     }
 
@@ -635,9 +625,6 @@ impl<T: Doubt> World<T> {
 
     /// A request is answered. Sets its watch.
     fn reads(&mut self, c: usize, ask: &Ask, outcome: &Outcome) {
-        if !ask.is_write() {
-            self.note(Served::Read { client: c, ask: ask.clone(), outcome: outcome.clone() });
-        }
         if !matches!(outcome, Outcome::Names { .. } | Outcome::Stat { .. }) {
             return;
         }
@@ -672,7 +659,6 @@ impl<T: Doubt> World<T> {
             fired.reverse();
         }
         for watch in fired {
-            self.note(Served::Fired { client: c, watch });
             self.deliver(c, Mail::Fired(watch));
         }
     }
@@ -756,8 +742,6 @@ impl<T: Doubt> World<T> {
         } else if client.foreign_session.is_none() {
             client.alive.connected(self.now);
         }
-        let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
-        self.note(Served::Connected { client: c, session, watches });
         // Watches are set again before anything else is asked.
         self.fire(c, from, to, backwards);
         if self.is_timed {
@@ -777,7 +761,6 @@ impl<T: Doubt> World<T> {
     fn end(&mut self, c: usize, session: u64) {
         self.log.delete(|node| node.owner == session, By::Session);
         self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
-        self.note(Served::Ended { session });
     }
 
     fn expire(&mut self, c: usize) {
@@ -785,12 +768,6 @@ impl<T: Doubt> World<T> {
         let session = self.clients[c].session;
         self.end(c, session);
         self.clients[c].closed = self.log.end;
-    }
-
-    fn note(&mut self, served: Served) {
-        if self.is_timed {
-            self.served.0.push(served);
-        }
     }
 
     /// The client gives its session up before the servers do.
@@ -819,7 +796,6 @@ impl<T: Doubt> World<T> {
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
-        self.note(Served::Connected { client: c, session, watches: Vec::new() });
         let timeout = self.timeout;
         self.handle(c, Event::Renewed { session, nonce: session, created, timeout });
     }
