@@ -157,7 +157,7 @@ impl Drop for Acquire {
 }
 
 fn failed(state: &mut State, op: Op, end: End) -> Failed {
-    // With any other end, the error may be that of an earlier request which was then repeated.
+    // With any other end, the error may come from an earlier attempt at a request, which was then repeated.
     let is_refused = matches!(end, End::Refused | End::Evicted);
     let refusal = state.take_refusal(op).filter(|_| is_refused);
     let nodes = [turn_of(op), op].map(|op| state.nodes(op));

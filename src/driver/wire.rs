@@ -17,7 +17,7 @@ use crate::error::{Error, ZkError};
 use crate::locked::locked;
 use crate::machine::{Ask, Name, Outcome, Path};
 
-/// The largest request that we send, in bytes. A server takes 1 MiB by default (`jute.maxbuffer`), with headers.
+/// The largest request that we send, in bytes. By default a server takes 1 MiB (`jute.maxbuffer`), headers included.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 
 /// The `action` of the `Error::Client` that a create returns when the servers throttle it.

@@ -264,8 +264,8 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Adds the lock options and the first servers of a [`Config`](crate::Config). An error in `first` is returned when the session
-    /// is made.
+    /// Adds the lock options and the first servers of a [`Config`](crate::Config). An error in `first` is returned when the
+    /// session is made.
     pub(crate) fn configured(self, first: Result<Self>, lock_options: Options) -> Self {
         let target = first.and_then(|first| locked(&first.target).clone());
         Self { target: Mutex::new(target), lock_options, ..self }
