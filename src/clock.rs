@@ -1,4 +1,4 @@
-//! The clock for trust, which cannot be set. On Linux and Android it runs on while the computer sleeps.
+//! The monotonic clock for trust in a session. On Linux and Android it also runs while the computer sleeps.
 
 #[cfg(not(unix))]
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ pub(crate) fn now() -> Moment {
 pub(crate) fn now() -> Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;
-    // Elsewhere the monotonic clock is the closest one.
+    // On other systems the monotonic clock is the closest to such a clock.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let clock = rustix::time::ClockId::Monotonic;
     let now = rustix::time::clock_gettime(clock);

@@ -1,5 +1,5 @@
-//! Runs the machine on the client. Each call locks the machine and sends requests. One task reads all answers and events, runs
-//! the timers, follows the connection, and renews the session.
+//! Connects the state machine of the locks (`machine`) to the ZooKeeper client. Each call locks the machine and sends requests.
+//! One task per session reads all answers and events, runs the timers, follows the connection, and renews the session.
 //!
 //! | | |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | `reading` | reads answers and watch events |
 //! | `state` | the state under the lock: the machine, its client and requests in flight |
 //! | `deferred` | wake-ups, callbacks and drops to run after unlock |
-//! | `entry` | requests in flight, watches, reservations and the waker of one acquisition |
+//! | `entry` | requests in flight, watches, reservations and wakers of one acquisition |
 //! | `call` | an acquisition and a release, as futures |
 //! | `draft` | options, paths and kinds of new nodes |
 //! | `budget` | limits on the bytes of node paths and watched paths |
-//! | `wire` | turns an ask into a request, and the answer into an outcome |
+//! | `wire` | turns the machine's requests (`Ask`) into the client's, and the answers into outcomes |
 //! | `names` | the texts of node names and paths |
 //! | `progress` | publishes how many contenders are ahead of a waiter |
 //! | `reports` | makes log events and metrics, which run the user's code |

@@ -1,11 +1,11 @@
-//! What can go wrong: [`Error`], and [`Loss`], the reasons for which a hold ends before it is released.
+//! The errors of this crate: [`Error`], and [`Loss`], the reason why a hold has ended before it was released.
 
 use std::fmt;
 use std::time::Duration;
 
 pub use crate::machine::Loss;
 
-/// The error type of the client.
+/// The error type of the ZooKeeper client.
 pub(crate) use zookeeper_client::Error as ZkError;
 
 /// The result of an operation of this crate.
@@ -38,9 +38,9 @@ pub enum Error {
     /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. If the lock is
     /// known to be contended, the call returns `None` instead.
     ///
-    /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. With a limit
-    /// under a fifth of the session timeout, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
-    /// reason means that your limit was too short.
+    /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. If your limit is
+    /// shorter than a fifth of the session timeout, the first errors of an outage have the reason [`Unanswered::TimeLimit`].
+    /// While the servers are well, that reason means that your limit was too short.
     #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
         /// The servers that the session was given.
@@ -86,8 +86,8 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
-    /// A session has room for about 8,000 lock nodes, and for watches on about 500 nodes of other contenders. A waiter
-    /// beyond that has no watch and polls every third of the session timeout, which is logged once. Only other watches,
+    /// A session has room for about 8,000 lock nodes, and for watches on about 500 nodes of other contenders. Nodes beyond
+    /// that are refused. A waiter without room for its watch polls every third of the session timeout instead. Other watches,
     /// such as an observer's, are refused.
     ///
     /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
@@ -144,8 +144,8 @@ pub enum Unanswered {
 pub struct HostFailure {
     /// The host, as it was given.
     pub host: String,
-    /// For people: its name does not resolve, it refuses connections, it does not answer, or it gives no session.
-    /// `zklock doctor` finds out more, for example what is wrong with a certificate.
+    /// The reason, as text for people: for example, the name of the host does not resolve, or the host refuses connections,
+    /// does not answer, or gives no session. `zklock doctor` finds out more, for example what is wrong with a certificate.
     pub reason: String,
 }
 
@@ -176,7 +176,7 @@ impl fmt::Display for Unanswered {
 macro_rules! kinds {
     ($($kind:ident: $word:literal),+) => {
         impl Error {
-            /// The words of all kinds.
+            /// The words that [`Error::kind`] can return.
             #[cfg(feature = "metrics")]
             pub(crate) const KINDS: &[&str] = &[$($word),+];
 

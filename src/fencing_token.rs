@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The bits below the [epoch](FencingToken::epoch): enough for 2²³ leaders of an ensemble with 2³² transactions each.
+/// The number of bits below the [epoch](FencingToken::epoch): enough for 2²³ leaders with 2³² transactions each.
 const CZXID_BITS: u32 = 55;
 
 /// A number that grows from one conflicting grant of a lock to the next.

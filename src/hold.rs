@@ -3,8 +3,8 @@
 //! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
 //! 2. The machine decides whether a hold is held. This module keeps only the hold's end, for monitors that outlive the
 //!    guard.
-//! 3. Each call computes the state from a clock and from the client's own state. The state does not depend on events that
-//!    have yet to arrive, so the first call after a pause is right.
+//! 3. Each call computes the state from a clock and from the client's own state. No event has to arrive first, so the first
+//!    call after a pause is right.
 
 mod core;
 mod monitor;
@@ -49,7 +49,7 @@ pub struct Hold {
     monitor: HoldMonitor,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// Keeps the session alive as long as the guard.
+    /// Keeps the session alive as long as the hold.
     session: Session,
     /// Whether the release has ended and the driver has forgotten the acquisition. Then a drop has nothing left to do.
     is_forgotten: bool,
@@ -208,7 +208,7 @@ impl Hold {
         &self.session
     }
 
-    /// Deletes the nodes. Waits until the servers have confirmed the delete or trust has ended.
+    /// Deletes the nodes. Waits until the servers have confirmed or refused the delete, or trust in the session has ended.
     pub(crate) async fn release(mut self) -> Result<()> {
         let mut has_begun = false;
         let released = poll_fn(|cx| {
@@ -233,9 +233,9 @@ impl Hold {
         })
     }
 
-    /// Turns a writer into a reader, in one transaction. The token stays.
+    /// Turns a writer into a reader, in one transaction. The token stays the same.
     ///
-    /// On failure the hold is returned, as it was or lost.
+    /// On failure the call also returns the hold, unchanged or lost.
     ///
     /// # Cancel safety
     ///
@@ -264,10 +264,10 @@ impl Drop for Hold {
         if self.is_forgotten {
             return;
         }
-        // The hold may be lost without a report yet, as after a pause. Then its monitors must not see a release.
+        // After a pause the hold may be lost although no loss was reported yet. Then its monitors must not see a release.
         let is_released = !self.state().has_ended() && self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
-        // This comes last, because it runs the user's code, which may block.
+        // The report comes last, because it runs the user's code, which may block.
         if is_released {
             self.core.seen.ended(None);
         }
@@ -292,8 +292,8 @@ macro_rules! guard {
     ($(#[$doc:meta])* $name:ident, $release:ident) => {
         $(#[$doc])*
         ///
-        /// It dereferences to a [`Hold`](crate::Hold), and that to a [`HoldMonitor`](crate::HoldMonitor). They have the
-        /// other methods.
+        /// The guard dereferences to a [`Hold`](crate::Hold), and a hold to a [`HoldMonitor`](crate::HoldMonitor). They have
+        /// further methods.
         #[derive(Debug)]
         #[clippy::has_significant_drop]
         #[must_use = "dropping the guard releases the lock"]

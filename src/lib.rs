@@ -176,9 +176,9 @@
 //! # Runtimes
 //!
 //! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may
-//! panic: [`Mutex::try_lock`] and [`Hold::lost`] always do. A call that panics leaves no node behind. No runtime is
-//! needed to create a lock, to call [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a
-//! [`Waiting`] or a session.
+//! panic: [`Mutex::try_lock`] always does, and [`Hold::lost`] while the lock is held. A call that panics leaves no node
+//! behind. No runtime is needed to create a lock, to call [`Hold::state`], to await [`Hold::revoke_requested`], or to drop
+//! a guard, a [`Waiting`] or a session.
 //!
 //! # Sessions
 //!
@@ -205,8 +205,9 @@
 //! The crate needs ZooKeeper 3.6 or later, and keeps its promises on Unix only. Use it on other systems for development
 //! only: there the clock may stand still while the computer sleeps, and nothing is tested.
 //!
-//! Four crates are part of this API: [`zookeeper_client`] 0.11, which is re-exported, `async-trait` 0.1 and `futures-util`
-//! 0.3 for the traits, and `tracing` 0.1 for spans. Depend on the last three where you name their items.
+//! Five crates are part of this API: [`zookeeper_client`] 0.11, which is re-exported, `async-trait` 0.1 and `futures-util`
+//! 0.3 for the traits, `tracing` 0.1 for spans, and `tokio` 1 for the time of [`Looks::look_by`](session::Looks::look_by).
+//! Depend on the last four where you name their items.
 //!
 //! [`Hold::lost`]: HoldMonitor::lost
 //! [`Hold::revoke_requested`]: HoldMonitor::revoke_requested

@@ -1,9 +1,9 @@
-//! Owns [`Lock`], which all recipes acquire.
+//! Owns [`Lock`], the part that all recipes share.
 //!
 //! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides when it is
 //!    granted; see `machine`.
-//! 2. Before a call sends its first request, it has a value whose `Drop` leaves the queue. So the call's future may be
-//!    dropped at any point.
+//! 2. Before a call sends its first request, it has a value whose `Drop` leaves the queue. So you may drop the future of a
+//!    call at any point.
 
 mod waiting;
 
@@ -40,8 +40,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Creates a lock. `permits`: a semaphore's queue of turns, and its number of permits. `what`: the name of the argument
-    /// that is at fault if the request to create the nodes is too large.
+    /// Creates a lock. `permits`: a semaphore's queue of turns, and its number of permits. `what`: the argument to name in the
+    /// error if the request to create the nodes would be too large.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -67,7 +67,7 @@ impl Lock {
             );
             return Err(Error::invalid(what, reason));
         }
-        // With path removal, the release of the permits deletes all empty paths. The release of a turn deletes none.
+        // With path removal, a release deletes the lock's empty paths. The release of a semaphore's turn deletes none.
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());
@@ -102,7 +102,8 @@ impl Lock {
     }
 
     /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if given. If the hold is lost
-    /// before this future is polled, the call returns the loss, or with `retries` queues again.
+    /// before the next poll of this future, the call returns the loss. With `retries` it queues again instead, unless the hold
+    /// has reached its limit.
     pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>, retries: bool) -> Result<Hold> {
         let acquisition = self.acquisition();
         let held = self.acquire_in(&acquisition, progress, retries);
@@ -128,7 +129,7 @@ impl Lock {
     }
 
     /// Queues and waits for the grant, for at most `limit`. Returns `None` if the call timed out after a contender was ahead.
-    /// If `limit` is zero, tries once, and fails at once without a connection.
+    /// A `limit` of zero makes one attempt, which fails at once without a connection.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
         let (progress, acquisition) = (Arc::<Progress>::default(), self.acquisition());
         if limit.is_zero() {
@@ -195,9 +196,9 @@ impl Lock {
     }
 }
 
-/// Returns whether the hold was lost before the caller saw it, so that the caller should queue again.
+/// Returns whether the hold was lost before the call could return it, so that the call should queue again.
 fn was_lost(granted: &Result<Granted, Failed>) -> bool {
-    // `MaxHold` does not count: a limit this short would also end the next hold before the caller sees it.
+    // `MaxHold` does not count: a limit this short would also end the next hold too early.
     matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
 }
 

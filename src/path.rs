@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a path. A few longer paths would fill a session, and a single one could fill the largest request.
+/// The most bytes of a path. About 50 paths of this length fill a session. A path of a megabyte would exceed a request.
 const MAX_BYTES: usize = 16 * 1024;
 
 /// The servers' own node.
@@ -14,8 +14,8 @@ const SERVERS: &str = "/zookeeper";
 /// Turns any text, such as an order number or a file name, into one segment of a path.
 ///
 /// Characters that a path may not contain (`/`, control characters, characters beyond U+FFFF such as emoji), the names `.`
-/// and `..`, and `%` itself are written as `%` and two hexadecimal digits per byte. So different keys give different
-/// segments.
+/// and `..`, and `%` itself are written as `%` and two hexadecimal digits per byte. The empty key becomes `%`. So different
+/// keys give different segments.
 ///
 /// # Examples
 ///
@@ -96,7 +96,7 @@ pub fn validate(path: &str) -> Result<()> {
     LockPath::new(path).map(drop)
 }
 
-/// A path that can be a lock path: absolute, not the root, and only with segments that the servers accept.
+/// A path that can be a lock path: absolute, not the root, not too long, and only with segments that the servers accept.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath(Arc<str>);
 

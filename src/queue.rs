@@ -30,8 +30,8 @@ impl Queue {
         Self { path: path.clone(), kind, width: 1 }
     }
 
-    /// Lists the names under the path, without nodes that this session is deleting, and without orphans: nodes of this
-    /// session that no call knows, because the answer to their create was lost. Deletes the orphans.
+    /// Lists the names under the path, without nodes that this session is deleting, and without orphans. An orphan is a node of
+    /// this session that belongs to no call, for example because the answer to its create was lost. Deletes the orphans.
     pub(crate) async fn list(&self, core: &Arc<Core>, zk: &Zk) -> Result<Vec<String>, Interrupt> {
         let path = self.path.as_str();
         Ok(core.without_orphans(path, zk.list(path).await?, true))
@@ -49,7 +49,7 @@ impl Queue {
         Ok(found(zk.retry("read", || zk.data(path)).await?, "read", path)?)
     }
 
-    /// Returns the name of the first contender, and its czxid if the order depended on it. Near the wrap of the
+    /// Returns the name of the first contender, and the node's czxid if it was read to find the order. Near the wrap of the
     /// sequence counter, a client that always uses the same prefix, as ZooKeeper's recipe does, can get the same name
     /// again. So the caller must compare czxids when it reads the node.
     pub(crate) async fn first(

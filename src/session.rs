@@ -67,9 +67,9 @@ struct Inner {
     /// The servers to connect to.
     servers: Arc<Servers>,
     core: Arc<Core>,
-    /// The runtime on which the session lives.
+    /// The runtime on which the session's tasks run.
     runtime: Handle,
-    /// The highest czxid among the nodes of granted locks.
+    /// The highest czxid among the nodes of granted locks, since the servers' czxids last fell.
     newest_grant: AtomicI64,
     _name: Option<UniqueName>,
 }
@@ -150,8 +150,8 @@ impl Session {
         Ok(Self::begin(servers, name, None))
     }
 
-    /// Starts the session's task on the current runtime, which must be the client's. `connected`: the client, and a time
-    /// before its session was created.
+    /// Starts the session's tasks on the current runtime, which must be the client's. `connected`: the client, and a time
+    /// before its ZooKeeper session was created.
     fn begin(servers: Arc<Servers>, name: Option<UniqueName>, connected: Option<(Client, Moment)>) -> Self {
         telemetry::session_begins();
         let options = servers.lock_options.clone();
@@ -179,7 +179,7 @@ impl Session {
 
     /// Returns the session's runtime. When this runtime ends, so does the session.
     ///
-    /// For `semaphore_share`, whose callers may be on another runtime that ends earlier.
+    /// A `SemaphoreShare` runs its task there, because the runtime of its callers may end earlier.
     pub(crate) fn home(&self) -> &Handle {
         &self.inner.runtime
     }
@@ -215,8 +215,8 @@ impl Session {
     /// requests fail.
     ///
     /// Returns `None` before a [`lazy`](Self::lazy) session has reached a server, and after [`close`](Self::close). Also
-    /// returns `None` after a panic in the session, after another process has taken its
-    /// [unique name](Servers::with_unique_name), and during a renewal because the server gave its connection to another
+    /// returns `None` after a panic in the session, after another process has taken the session's
+    /// [unique name](Servers::with_unique_name), and during a renewal because the server gave the connection to another
     /// session.
     ///
     /// # Examples
@@ -284,7 +284,7 @@ impl Session {
         self.core().lock().error.clone()
     }
 
-    /// Returns a number that only this session and its clones have, for as long as they live.
+    /// Returns a number that no other live session has. Clones of a session have the same number.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -295,8 +295,8 @@ impl Session {
         &self.options
     }
 
-    /// Returns the highest czxid among the nodes of granted locks. Later nodes have higher czxids unless the servers'
-    /// data was replaced.
+    /// Returns the highest czxid among the nodes of granted locks, since the servers' czxids last fell. Later nodes have higher
+    /// czxids unless the servers' data was replaced.
     pub(crate) fn newest_grant(&self) -> i64 {
         self.inner.newest_grant.load(Ordering::Relaxed)
     }
@@ -352,7 +352,7 @@ impl Drop for Inner {
     }
 }
 
-/// Fails without a tokio runtime. Panics on a runtime without timers, now and not later in the background.
+/// Fails without a tokio runtime. Panics on a runtime without timers, because the session's tasks would panic later.
 fn need_runtime() -> Result<()> {
     if Handle::try_current().is_err() {
         let reason = "there is none; connect the session on the tokio runtime on which it is to live";

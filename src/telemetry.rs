@@ -1,4 +1,4 @@
-//! Owns the telemetry of locks: a span for each acquisition and each hold, and with the feature `metrics` their metrics.
+//! Owns the telemetry: a span for each acquisition and each hold, and the metrics if the feature `metrics` is on.
 //!
 //! The span of a hold is a sibling of its acquisition's span: both are children of the caller's span.
 
@@ -14,12 +14,12 @@ use crate::fencing_token::FencingToken;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 
-/// The labels of a lock.
+/// The labels of a lock in spans and metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct Labels {
     /// The kind of contender, or `several` for a lock of several queues.
     pub(crate) kind: &'static str,
-    /// The user's label for the lock.
+    /// The label that the function given to `metrics::label_locks_by` returns for the lock.
     #[cfg(feature = "metrics")]
     pub(crate) lock: metrics::Label,
 }
@@ -142,7 +142,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Logs from a task of the library. If a layer of the `tracing` subscriber panics, only this event is lost.
+/// Runs `log`, which logs an event. If a `tracing` layer panics, only this event is lost.
 pub(crate) fn guarded(log: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(log));
 }
@@ -156,23 +156,23 @@ pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
     metrics::lock_begins(&Labels::new(_kind, _path));
 }
 
-/// Reports the metrics of a new job as 0, for each of these outcomes and for a failure.
+/// Reports the metric of a new job as 0, for each of the outcomes and for a failure.
 pub(crate) fn job_begins(_path: &str, _outcomes: &[&'static str]) {
     #[cfg(feature = "metrics")]
     _outcomes.iter().chain(&[FAILED]).for_each(|outcome| metrics::job_ended(_path, outcome, 0));
 }
 
-/// Counts a fire of a job that has ended. `None` as the outcome: the fire has failed.
+/// Counts an ended fire of a job. The outcome is `None` if the fire has failed.
 pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
     #[cfg(feature = "metrics")]
     metrics::job_ended(_path, _outcome.unwrap_or(FAILED), 1);
 }
 
-/// The causes of a candidate's pause, as in metrics.
+/// The causes of a candidate's pause, as labels of the metric.
 pub(crate) const RETURNED: &str = "returned";
 pub(crate) const PANICKED: &str = "panicked";
 
-/// Reports the metrics of a new candidate as 0.
+/// Reports the metric of a new candidate as 0, for each cause of a pause.
 pub(crate) fn candidate_begins(_path: &str) {
     #[cfg(feature = "metrics")]
     [RETURNED, PANICKED].iter().for_each(|cause| metrics::candidate_pauses(_path, cause, 0));
@@ -184,7 +184,7 @@ pub(crate) fn candidate_pauses(_path: &str, _cause: &'static str) {
     metrics::candidate_pauses(_path, _cause, 1);
 }
 
-/// The outcome of a failed fire, in metrics.
+/// The outcome of a failed fire, as a label of the metric.
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 

@@ -1,16 +1,16 @@
-//! Limits the bytes of a session's node paths and watched paths. With more, a server closes the connection whenever the
-//! ephemeral nodes are listed, or the watches are set again after a reconnect.
+//! Limits the bytes of a session's node paths and of its watched paths. The constants below have the reasons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 
-/// The limit of node paths. The servers delete all nodes of a session in one transaction, and `jute.maxbuffer` is 1 MiB.
+/// The limit of node paths. The servers delete all nodes of a session in one transaction, which may have 1 MiB
+/// (`jute.maxbuffer`).
 const NODES: Limit = Limit { what: "nodes", most: 900 * 1024 };
 
-/// The limit of watched paths. After a reconnect the client sends one `SetWatches` for each 128 KiB, and a second one ends
-/// the session (docs/upstream.md, `many-watches`).
+/// The limit of watched paths, without this session's own nodes. After a reconnect the client sends one `SetWatches` for each
+/// 128 KiB of watched paths. A second `SetWatches` ends the session (docs/upstream.md, `many-watches`).
 const WATCHES: Limit = Limit { what: "watches", most: 100 * 1024 };
 
 /// The limit of watches on this session's own nodes, in bytes of paths. Holds and waiters can do without such watches.
@@ -22,7 +22,7 @@ struct Limit {
     most: usize,
 }
 
-/// The bytes that are reserved, shared with each reservation.
+/// The number of reserved bytes, shared with each reservation.
 type Taken = Arc<AtomicUsize>;
 
 /// A reservation of bytes for nodes or for a watch. Dropping it frees the bytes.
@@ -56,12 +56,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Reserves room for nodes. Keep it until the nodes are gone.
+    /// Reserves room for nodes. Keep the reservation until the nodes are gone.
     pub(super) fn nodes(&self, bytes: usize) -> Result<Reservation> {
         NODES.take(&self.nodes, bytes)
     }
 
-    /// Makes sure that there is room for a watch on a path of this length.
+    /// Makes `reservation` large enough for a watch on a path of `bytes` bytes, or returns [`Error::SessionFull`].
     pub(super) fn watch(&self, reservation: &mut Option<Reservation>, bytes: usize) -> Result<()> {
         if reservation.as_ref().is_none_or(|reservation| reservation.bytes < bytes) {
             *reservation = None;
@@ -70,12 +70,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Reserves room for the watch on a path, even beyond the limit: one watch serves all waiters for permits there.
+    /// Reserves room for the watch on a lock path, even beyond the limit: one watch serves all waiters for permits at the path.
     pub(super) fn path_watch(&self, bytes: usize) -> Reservation {
         Reservation::new(&self.watches, self.root_bytes + bytes)
     }
 
-    /// Reserves room for the watch on an own node, if any is left.
+    /// Reserves room for the watch on one of this session's own nodes. Returns `None` if there is no room.
     pub(super) fn own(&self, bytes: usize) -> Option<Reservation> {
         let bytes = self.root_bytes + bytes;
         (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Reservation::new(&self.own, bytes))

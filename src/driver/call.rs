@@ -31,7 +31,7 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
 pub(crate) struct Failed {
     pub(crate) end: End,
     pub(crate) refusal: Option<Error>,
-    /// The path of its first node.
+    /// The path of one of the acquisition's nodes, for the error: the node of the turn if there is one, else the first.
     pub(crate) node: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Failed {
 pub(crate) struct Acquire {
     core: Arc<Core>,
     draft: Arc<Draft>,
-    /// Whether it queues if the lock is contended.
+    /// Whether the acquisition queues if the lock is contended.
     waits: bool,
     progress: Option<Arc<Progress>>,
     op: Option<Op>,
@@ -67,8 +67,8 @@ impl Acquire {
     }
 }
 
-/// A granted lock that no hold has taken over yet. Its drop releases the lock, in case the user's layer or recorder
-/// panics before a hold takes it over.
+/// A granted lock that no hold has taken over yet. Its drop releases the lock, in case a `tracing` layer or a metrics
+/// recorder panics before a hold takes the lock over.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) op: Op,
@@ -80,7 +80,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// Leaves the release to a hold. Returns the nodes.
+    /// Leaves the release to a hold. Returns the paths of the nodes.
     pub(crate) fn keep(mut self) -> Vec<String> {
         self.core = None;
         std::mem::take(&mut self.nodes)
@@ -98,11 +98,11 @@ impl Drop for Granted {
 impl Future for Acquire {
     type Output = Result<Granted, Failed>;
 
-    /// Does not return a hold that has ended before this poll.
+    /// Returns an error, and not the grant, if the granted hold has ended before this poll.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
-        // Cloning and dropping a waker runs user code, so both happen without the lock.
+        // Cloning and dropping a waker run user code, so both happen without the session's lock.
         let waker = cx.waker().clone();
         let mut state = core.lock_current();
         let op = match this.op {
@@ -138,7 +138,7 @@ impl Future for Acquire {
                 let ahead = state.machine.ahead(op);
                 state.await_op(op, waker);
                 drop(state);
-                // This wakes the readers of the progress, so it happens without the lock.
+                // This wakes the tasks that follow the progress, which runs user code. So it happens without the lock.
                 if let Some(progress) = this.progress.as_ref().filter(|_| ahead > 0) {
                     progress.ahead(ahead);
                 }
@@ -157,14 +157,14 @@ impl Drop for Acquire {
 }
 
 fn failed(state: &mut State, op: Op, end: End) -> Failed {
-    // With any other end, the error may be that of an earlier request which was then repeated.
+    // With any other end, the error may come from an earlier attempt at a request, which was then repeated.
     let is_refused = matches!(end, End::Refused | End::Evicted);
     let refusal = state.take_refusal(op).filter(|_| is_refused);
     let nodes = [turn_of(op), op].map(|op| state.nodes(op));
     Failed { end, refusal, node: nodes.into_iter().flatten().next() }
 }
 
-/// Abandons an acquisition whose handle was dropped.
+/// Abandons an acquisition whose future or guard was dropped.
 pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
     give_up(core, &mut core.lock(), op);
 }
@@ -174,8 +174,8 @@ fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     state.leave(op);
 }
 
-/// Polls a release, and forgets the acquisition at its end. `Ok`: the nodes are certainly gone, and the hold was not lost
-/// before.
+/// Polls a release, and forgets the acquisition when the release has ended. `Ok`: the nodes are certainly gone, and the hold
+/// was not lost before.
 pub(crate) fn poll_released(core: &Arc<Core>, op: Op, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
     let waker = cx.waker().clone();
     let mut state = core.lock_current();

@@ -86,9 +86,10 @@ impl Core {
     /// `name`: the hash of its unique name, if it has one.
     pub(crate) fn new(name: Option<u64>) -> Arc<Self> {
         let reports = Arc::<Reports>::default();
-        // `replay` needs the journal from its first entry on.
+        // Asked now, because the tool `replay` needs the journal (see `JOURNAL`) from its first entry on.
         reports.ask_for_journal();
-        // With a unique name the numbers start at random. So another process of that name gives its nodes other guids.
+        // The number of an acquisition is part of its nodes' guids. With a unique name the numbers start at random, so that
+        // another process of that name gives its nodes other guids.
         let next = name.map_or(0, |_| caller_of(nonce() as Op));
         let state = Mutex::new(State { reports: Arc::clone(&reports), next, ..State::default() });
         let core = Arc::new(Self {
@@ -120,8 +121,8 @@ impl Core {
         StateGuard { core: self, state: Some(state) }
     }
 
-    /// Queues a report and has it made. Call this without locks: once the reports' task has ended, this call itself runs the
-    /// user's code.
+    /// Queues a report and wakes the task that makes reports. Call this without locks: after that task has ended, this call
+    /// makes the report itself, which runs the user's code.
     pub(super) fn report(&self, report: impl FnOnce() + Send + 'static) {
         self.reports.push(report);
         self.reports.flush();
@@ -168,7 +169,8 @@ impl Core {
         self.act(state);
     }
 
-    /// Ends a hold if its trust or its `max_hold` is over. Fires no other timers, because the caller may have no runtime.
+    /// Ends a hold if trust in the session is over, or its `max_hold` has passed. Fires no other timers, because the caller may
+    /// have no runtime.
     pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
         for timer in [Timer::TrustEnds, Timer::Limit(op)] {
             if state.machine.is_due(timer, at) {
@@ -177,8 +179,8 @@ impl Core {
         }
     }
 
-    /// Handles changes of the connection. The client shows only the last of several changes, so a disconnect is assumed
-    /// before each.
+    /// Handles changes of the connection. The client shows only the last of several changes, so each change counts as a
+    /// disconnect first.
     pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
         // The next change wakes the session's task.
         let waker = Waker::from(Arc::clone(&self.ready));
@@ -214,7 +216,7 @@ impl Core {
         }
     }
 
-    /// Handles the end of the ZooKeeper session. Its requests, watches and timers are dropped.
+    /// Handles the end of the ZooKeeper session. Drops its requests and watches.
     pub(crate) fn expire(self: &Arc<Self>, state: &mut State) {
         // The client itself is kept, because `Session::client` still returns it.
         state.connection = None;
@@ -290,9 +292,9 @@ impl Core {
                 (wire::send(&client, &mut state.paths, &ask, draft, czxid), reservation)
             }
         };
-        // Trust counts from the sending of a request, so the clock is read before the request is sent.
+        // Trust in the session counts from the sending of a request, so the clock is read before the request is sent.
         let sent = now();
-        // The first poll sends the request. No server can have answered yet, but sending may have failed.
+        // The first poll sends the request. It is seldom ready at once: sending failed, or no request was needed.
         let answered = answer.poll_unpin(&mut Context::from_waker(&entry.waker));
         let has_failed = answered.is_ready();
         if let Poll::Ready(answered) = answered {
@@ -305,19 +307,21 @@ impl Core {
         }
     }
 
-    /// Fires the timers that are due, and notes when the task has to wake next: at the next deadline or the next beat.
+    /// Fires the timers that are due, and notes when the session's task has to wake next: at the next deadline, or after the
+    /// longest sleep (see [`State::beat`]).
     pub(super) fn fire_timers(self: &Arc<Self>, state: &mut State) {
         let at = now();
         if state.machine.next_deadline().is_some_and(|due| due <= at) {
             self.decide(state, Event::Timeout);
         }
-        // A time in the future is not postponed, so that the task need not set its timer at each wake-up.
+        // A `wakes_at` that is still ahead is not postponed. So the task need not set its timer again at each wake-up.
         let beat = at.plus(state.beat());
         let beat = if state.wakes_at > at { beat.min(state.wakes_at) } else { beat };
         state.wakes_at = state.machine.next_deadline().map_or(beat, |due| due.min(beat));
     }
 
-    /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: also deletes the orphans.
+    /// Removes from a listing the nodes that this session is deleting, and its orphans: nodes of the session that belong to no
+    /// acquisition. `deletes`: also deletes the orphans.
     pub(crate) fn without_orphans(self: &Arc<Self>, path: &str, names: Vec<String>, deletes: bool) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
         let mut state = self.lock_current();

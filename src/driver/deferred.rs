@@ -13,13 +13,13 @@ use crate::machine::{HoldState, Loss, Op};
 
 #[derive(Default)]
 pub(super) struct Deferred {
-    /// The callers to wake.
+    /// The wakers of callers, to wake.
     pub(super) wakers: Vec<Waker>,
-    /// The acquisitions for which the task has to look for an answer or an event.
+    /// The acquisitions whose answers and events the session's task has to poll.
     pub(super) unread: Vec<Op>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
-    /// Entries to drop, which may run the user's code, for example that of a waker.
+    /// Entries to drop. The drop may run the user's code, for example that of a waker.
     pub(super) dropped: Vec<Entry>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
     pub(super) callers: Vec<Waker>,
@@ -28,7 +28,7 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
-    /// Does the deferred work. The lock must have been released.
+    /// Does the deferred work. Call this after the session's lock is released.
     pub(super) fn run(self, session: SessionId, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
         let Self { wakers, unread, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes } =
             self;

@@ -18,28 +18,28 @@ pub(crate) struct Draft {
     pub(crate) removes: Vec<LockPath>,
 }
 
-/// The permits of a semaphore.
+/// What an acquisition of a semaphore's permits needs. If it cannot get them at once, it first queues for its turn.
 #[derive(Debug)]
 pub(crate) struct Permits {
     /// The number of permits that the semaphore has.
     pub(crate) limit: u32,
-    /// The draft for the node of a turn.
+    /// The draft of the node that queues for a turn.
     pub(crate) turn: Arc<Draft>,
 }
 
 impl Draft {
-    /// Returns the draft of the turn if `acquisition` is a turn, otherwise this draft.
+    /// Returns the draft of the turn if `acquisition` queues for a turn, otherwise this draft.
     pub(super) fn for_op(self: &Arc<Self>, acquisition: Option<Op>) -> &Arc<Self> {
         let turn = self.permits.as_ref().map(|permits| &permits.turn);
         turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
     }
 
-    /// Returns the bytes that the paths of all nodes may have, the turn's and the chroot included.
+    /// Returns the most bytes that the paths of all nodes can have, with the node of the turn and the chroot.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
         self.lengths(root_bytes).sum()
     }
 
-    /// Returns the bytes that the longest of these paths may have.
+    /// Returns the most bytes that the path of one of these nodes can have, with the chroot.
     pub(super) fn longest_node(&self, root_bytes: usize) -> usize {
         self.lengths(root_bytes).max().unwrap_or_default()
     }

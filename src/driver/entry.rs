@@ -1,4 +1,4 @@
-//! Owns [`Entry`]: the requests in flight, watches, reservations and the waker of an acquisition.
+//! Owns [`Entry`]: the requests in flight, watches, reservations and wakers of an acquisition.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -17,7 +17,7 @@ use crate::locked::locked;
 use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
-/// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. Other requests are sent again.
+/// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. All other requests are sent again.
 const MAX_THROTTLED: u8 = 11;
 /// After this many unknown errors in a row, a delete fails.
 const MAX_UNKNOWN_ERRORS: u8 = 50;
@@ -31,12 +31,12 @@ pub(crate) trait HoldListener: Send + Sync {
     /// Returns the loss that the hold would log as a warning in this state.
     fn warns_of(&self, state: HoldState) -> Option<Loss>;
 
-    /// Passes on the data of one of the hold's nodes, which may be a revocation request.
+    /// Passes on the data of one of the hold's nodes. The data may be a revocation request.
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions with unread answers or events, in the order in which these came. The list has its own lock, because the
-/// client may call our wakers while the session's lock is held.
+/// The list of acquisitions with unread answers or events, in the order in which the answers and events came. The list has
+/// its own lock, because the client may call our wakers while the session's lock is held.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
@@ -96,7 +96,7 @@ pub(super) struct Entry {
     pub(super) flights: VecDeque<Flight>,
     pub(super) watches: Vec<Watching>,
     pub(super) draft: Arc<Draft>,
-    /// Puts the acquisition on the task's list.
+    /// Puts the acquisition on the list of [`Ready`], and wakes the session's task.
     pub(super) waker: Waker,
     /// The waker of the acquisition's caller, while the caller waits.
     pub(super) caller: Option<Waker>,
@@ -113,7 +113,7 @@ pub(super) struct Entry {
     pub(super) asked_back: Vec<Name>,
 }
 
-/// Puts an acquisition on the task's list when an answer or an event has come for it.
+/// Puts an acquisition on the list of [`Ready`] when an answer or an event has come for it.
 struct Unread {
     op: Op,
     ready: Arc<Ready>,
@@ -147,7 +147,7 @@ impl Entry {
     }
 
     /// Returns the next answer or, without one, the next event. Never returns the answer to a listing. Answers come first,
-    /// because they may save a listing: a waiter needs none if it knows that the watch on its own node is set.
+    /// because they may save a listing: a waiter that knows that the watch on its own node is set needs no listing.
     pub(super) fn next(&mut self) -> Option<Next> {
         let mut cx = Context::from_waker(&self.waker);
         let answer = if self.has_listing() { None } else { self.flights.front_mut() };
@@ -190,7 +190,7 @@ impl Entry {
         let is_over = *count >= if is_unknown_error { MAX_UNKNOWN_ERRORS } else { MAX_THROTTLED };
         answered.outcome = match ask {
             // Some servers apply a create and still answer that they throttle it. After an `UnknownError` the call fails, and
-            // the path is searched for its nodes; after `Refused` there would be no search.
+            // the path is searched for the created nodes. After `Refused` there would be no search.
             Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::UnknownError,
             Ask::Confirm { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
             Ask::Delete { .. } if is_over && is_unknown_error => Outcome::Refused,
@@ -206,7 +206,7 @@ impl Entry {
         }
     }
 
-    /// Drops everything that belongs to the session that has ended, and keeps what the next one needs.
+    /// Drops everything that belongs to the ZooKeeper session that has ended. Keeps what the next session needs.
     pub(super) fn session_over(&mut self) {
         self.flights.clear();
         self.watches.clear();

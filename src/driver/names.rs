@@ -16,10 +16,10 @@ use crate::queue::order::{self, is_before_zero};
 /// The text before the guid in our node names.
 const PREFIX: &str = "_c_";
 
-/// The longest number of a node.
+/// The longest sequence number of a node.
 const LONGEST_NUMBER: &str = "-2147483648";
 
-/// Returns the path of our node without its number. The string has capacity for the number.
+/// Returns the path of a node of ours without its sequence number. The string has capacity for the number.
 pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
     let mut text = String::with_capacity(longest_child(path));
     for part in [path, "/", PREFIX] {
@@ -30,7 +30,7 @@ pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
     text
 }
 
-/// Returns the path of our node.
+/// Returns the path of a node of ours.
 pub(super) fn own(path: &str, name: Name) -> String {
     let mut text = prefix(path, name.guid, name.kind);
     // Writing to a string cannot fail.
@@ -38,7 +38,7 @@ pub(super) fn own(path: &str, name: Name) -> String {
     text
 }
 
-/// Returns the bytes of the longest path that our node under `path` may have.
+/// Returns the most bytes that the path of a node of ours under `path` can have.
 pub(crate) fn longest_child(path: &str) -> usize {
     path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + Kind::Read.separator().len() + LONGEST_NUMBER.len()
 }
@@ -68,9 +68,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Returns a function that decides whether a listed node needs its czxid to be ordered. No node does, unless several are
-/// near the wrap. Of these, our own nodes do, and those that ours may wait for. If the listing also has numbers away from
-/// the wrap, so do nodes whose numbers are about to come back to 0.
+/// Returns a function that decides whether the queue order depends on the czxid of a listed node. No czxid is needed unless
+/// several nodes are near the wrap of the sequence counter. Of these nodes, the function chooses our own, and those that our
+/// own may wait for. If other nodes are not near the wrap, it also chooses nodes whose numbers are about to come back to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();

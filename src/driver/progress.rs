@@ -9,7 +9,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Forgets an earlier acquisition.
+    /// Forgets the number of an earlier acquisition.
     pub(crate) fn begins(&self) {
         self.ahead.send_replace(None);
     }
@@ -36,7 +36,7 @@ impl Progress {
 
     /// Waits until the number differs from `last`.
     pub(crate) async fn left(&self, last: Option<usize>) {
-        // The sender lives in `self`.
+        // This does not fail, because the sender lives in `self`.
         let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != last).await;
     }
 }

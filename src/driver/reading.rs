@@ -1,5 +1,5 @@
-//! Reads the answers to requests, and the events of watches, on the session's task only. The machine handles them, and wakes the
-//! callers of the acquisitions that have changed.
+//! Reads the answers to requests, and the events of watches, on the session's task only. The machine handles them and decides
+//! which callers to wake.
 //!
 //! 1. Answers are read about in the order in which they came, and those of one acquisition in the order of its requests. So a
 //!    listing is mostly read after the creates before it, and need not be repeated for them.
@@ -24,8 +24,8 @@ use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
 const MOST_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Reads the answers and events that have come. What comes meanwhile wakes the task again, so that timers are fired in
-    /// between. `unread`: a buffer to reuse, which is empty before and after.
+    /// Reads the answers and events that have come. Later ones wake the task again, so timers are fired in between. `unread`: a
+    /// buffer to reuse, which is empty before and after.
     pub(super) fn read<'a>(
         self: &'a Arc<Self>,
         mut state: StateGuard<'a>,
@@ -47,7 +47,7 @@ impl Core {
                 Some(Next::Fired(watch, is_deleted)) => {
                     let generation = state.generation;
                     self.connection(&mut state);
-                    // If the session has ended meanwhile, its watches are gone.
+                    // If the ZooKeeper session has ended meanwhile, its watches are gone.
                     if generation == state.generation {
                         self.decide(&mut state, Event::Fired { watch, is_deleted });
                     }
@@ -62,12 +62,13 @@ impl Core {
                     }
                 }
             }
-            // Answers to other acquisitions that have come already are read before the next one to this acquisition.
+            // Answers for other acquisitions that are already here are read before the next answer for this acquisition.
             unread.push_back(op);
         }
     }
 
-    /// Reads the answer to a listing if it is the first of an acquisition's requests, and has come. Returns whether it was read.
+    /// Reads the answer to the first request of an acquisition, if this request is a listing and its answer has come. Returns
+    /// whether an answer was read.
     fn read_listing<'a>(self: &'a Arc<Self>, mut state: StateGuard<'a>, op: Op) -> (StateGuard<'a>, bool) {
         let generation = state.generation;
         let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);

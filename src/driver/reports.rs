@@ -1,8 +1,8 @@
 //! Owns [`Reports`]: the log events and metrics of a session, which run the user's code.
 //!
 //! `tracing` layers and `metrics` recorders may call back into this crate, block or panic. So code under the session's lock,
-//! and the session's task, only queue reports here. A second task makes the reports. Tasks that wait for a loss are woken
-//! before it.
+//! and the session's task, only queue reports here. A second task makes the reports. Tasks that wait for the loss of a hold
+//! are woken before the loss is reported.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,10 +20,10 @@ use crate::telemetry;
 
 type Report = Box<dyn FnOnce() + Send>;
 
-/// The `tracing` target of the journal: all events and actions of the machine, in order. `replay` plays the journal again.
+/// The `tracing` target of the journal: all events and actions of the machine, in order. The tool `verify/replay` reads it.
 pub(super) const JOURNAL: &str = "zookeeper_recipes::machine";
 
-/// The most log events that are queued while a layer blocks. Later ones are dropped.
+/// The most reports that are queued while a layer blocks. Later reports are dropped.
 const MAX_REPORTS: usize = 100_000;
 
 /// The longest time that a close waits for the last reports.
@@ -35,14 +35,14 @@ pub(crate) struct Reports {
     queue: Mutex<Pending>,
     woken: Notify,
     ended: Notify,
-    /// A subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
+    /// Whether a subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
     is_journaled: AtomicBool,
 }
 
 #[derive(Default)]
 struct Pending {
     reports: Vec<Report>,
-    /// The requests since the last report, by name. They are added up, so they need no limit.
+    /// The number of requests since the last report, by name. The names are few, so the map needs no limit.
     requests: BTreeMap<&'static str, u64>,
     /// How many reports were dropped because the queue was full.
     dropped: usize,
@@ -70,7 +70,7 @@ impl Reports {
         }
     }
 
-    /// Counts a request. The recorder gets the number at the next beat.
+    /// Counts a request. The recorder gets the count with the next reports, which [`beat`](Self::beat) causes at the latest.
     pub(super) fn requested(&self, name: &'static str) {
         if telemetry::IS_COUNTED {
             *locked(&self.queue).requests.entry(name).or_default() += 1;
@@ -114,7 +114,7 @@ impl Reports {
         let ended = Ended(&self);
         while locked(&self.queue).stage == Stage::Open {
             self.woken.notified().await;
-            // A report may block this thread, so other tasks that were woken on this thread go first.
+            // A report may block this thread, so let other tasks that were woken on this thread run first.
             yield_now().await;
             self.ask_for_journal();
             self.make();

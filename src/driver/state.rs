@@ -24,13 +24,13 @@ use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
 use crate::telemetry;
 
-/// The longest time between two beats of the session's task, in microseconds.
+/// The most microseconds that the session's task sleeps.
 const LONGEST_BEAT: u64 = 1_000_000;
 
-/// Why a session has ended, if its task did not run to its end.
+/// The reason in the error of a session whose runtime is gone, or whose task has panicked.
 pub(super) const RUNTIME_GONE: &str = "the runtime that it ran on is gone, or a task of it has panicked";
 
-/// Why a session has ended after a panic under its lock.
+/// The reason in the error of a session after a panic under its lock.
 const POISONED: &str = "a panic has poisoned its state; please report it";
 
 /// How a session ended, as far as that is known.
@@ -55,8 +55,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// The state changes of the client while there is a ZooKeeper session, connected or not.
     pub(crate) connection: Option<StateChanges>,
-    /// When the connection was last seen up. The clock was read before that look, so any request to reconnect was sent
-    /// later.
+    /// When the connection was last seen up. The clock was read before the check, so the client has sent any request to
+    /// reconnect after this time.
     pub(super) last_seen_up: Moment,
     pub(super) entries: HashMap<Op, Entry>,
     pub(super) next: Op,
@@ -64,11 +64,11 @@ pub(crate) struct State {
     pub(super) wakes_at: Moment,
     /// The error that calls return once no further ZooKeeper session will be made.
     pub(crate) error: Option<Error>,
-    /// How the last ZooKeeper session ended; `None` until the task has ended, or its runtime is gone.
+    /// How the last ZooKeeper session ended; `None` until the session's task has ended, or its runtime is gone.
     pub(crate) closing: Option<Closing>,
-    /// The machine has ended the session with all lock nodes gone.
+    /// Whether the machine has ended the session with all lock nodes gone.
     pub(crate) is_clean: bool,
-    /// The servers refuse the credentials. The task tries them again.
+    /// Whether the servers refuse the credentials. The session's task tries the credentials again.
     pub(crate) is_refused: bool,
     pub(super) reports: Arc<Reports>,
     pub(super) deferred: Deferred,
@@ -90,7 +90,6 @@ impl State {
         number
     }
 
-    /// Forgets unused paths.
     pub(super) fn forget_paths(&mut self) {
         self.paths.retain(&self.machine);
     }
@@ -107,9 +106,9 @@ impl State {
         }
     }
 
-    /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new machine the session is
-    /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
-    /// nodes go with it.
+    /// Replaces the machine after a panic under the lock, because the machine may be inconsistent. In the new machine the session
+    /// is over: nothing is granted any more, calls fail, and holds are lost. The session's task then ends the ZooKeeper session,
+    /// which removes its nodes.
     pub(super) fn fail(&mut self) {
         let was_up = self.machine.is_connected();
         self.error.get_or_insert_with(|| ended(POISONED));
@@ -125,7 +124,7 @@ impl State {
         (self.deferred.wakes_driver, self.deferred.notifies_changes) = (true, true);
     }
 
-    /// Sets the waker of an acquisition's caller, which waits.
+    /// Sets the waker of an acquisition's caller, because the caller now waits.
     pub(crate) fn await_op(&mut self, op: Op, waker: Waker) {
         let unused = match self.entries.get_mut(&op) {
             Some(entry) => entry.caller.replace(waker),
@@ -134,7 +133,7 @@ impl State {
         self.deferred.callers.extend(unused);
     }
 
-    /// Sets the listener of a new hold. Passes on a revocation request that came before.
+    /// Sets the listener of a new hold, and passes on a revocation request that came before the listener.
     pub(crate) fn set_listener(&mut self, op: Op, listener: Weak<dyn HoldListener>) {
         if let Some(entry) = self.entries.get_mut(&op) {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
@@ -144,7 +143,7 @@ impl State {
         }
     }
 
-    /// Forgets the caller of an acquisition, which no longer waits.
+    /// Forgets the waker of the caller of an acquisition, because the caller no longer waits.
     pub(super) fn leave(&mut self, op: Op) {
         let caller = self.entries.get_mut(&op).and_then(|entry| entry.caller.take());
         self.deferred.callers.extend(caller);
@@ -156,7 +155,7 @@ impl State {
         let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
         let all = [op, turn_of(op)].into_iter().filter_map(|op| self.machine.op(op));
         let mut queues = all.flat_map(|acquisition| &acquisition.queues);
-        // Several acquisitions share a listing, so its error is kept by path and not in the entry of one of them.
+        // Several acquisitions share a listing. So the error of a listing is kept with its path, not in an entry.
         own.or_else(|| queues.find_map(|queue| self.paths.refusal(queue.path)))
     }
 
@@ -166,7 +165,7 @@ impl State {
         queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
     }
 
-    /// Returns the time between two beats, in microseconds.
+    /// Returns how many microseconds the session's task sleeps at most. Each wake-up shows that the process is not stalled.
     pub(super) fn beat(&self) -> u64 {
         (self.machine.session_timeout() / 16).clamp(1_000, LONGEST_BEAT)
     }
@@ -186,7 +185,7 @@ impl State {
         self.machine.session_id() != 0
     }
 
-    /// Whether the server has given the connection to another session. The machine has ended ours, and its client must be
+    /// Whether the server has given the connection to another session. The machine has then ended ours, and the client must be
     /// dropped.
     pub(super) fn is_replaced(&self) -> bool {
         self.machine.life() == Life::Renewing && self.connection.is_some()
@@ -201,14 +200,14 @@ impl State {
         self.deferred.notifies_changes |= !std::mem::replace(&mut self.is_refused, true);
     }
 
-    /// Drops the requests and watches, and returns the client: all of them keep the ZooKeeper session open. The caller must
-    /// drop the client after unlock.
+    /// Drops the requests and watches, and returns the client. All of them keep the ZooKeeper session open. The caller must
+    /// drop the client after it has released the lock.
     pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
         self.drop_flights();
         self.client.take()
     }
 
-    /// Records the end of the session's task.
+    /// Drops all entries and stops the timers, because the session's task ends.
     pub(super) fn close(&mut self) {
         self.connection = None;
         self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
@@ -256,7 +255,7 @@ impl State {
     }
 
     pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, reservation: Option<Reservation>) {
-        // The client's watcher panics if the client's runtime is dropped meanwhile. Then `fires` never resolves.
+        // The client's watcher panics if the client's runtime is dropped before the event. Then `fires` never resolves.
         let fires = AssertUnwindSafe(watcher.changed()).catch_unwind().then(async |event| match event {
             Ok(event) => event.event_type == EventType::NodeDeleted,
             Err(_) => std::future::pending().await,
@@ -269,16 +268,17 @@ impl State {
             _ => return,
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            // Events of own nodes are read first: a waiter whose node is gone gets no lock by the deletion of its predecessor.
+            // Events of own nodes are read first, so that a waiter whose own node is gone is not granted the lock when its
+            // predecessor is deleted.
             let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
             entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
-            // A watch wakes the task only after it has been polled, so let the task poll it.
+            // A watch wakes the task only after its first poll, so let the task poll it.
             self.deferred.unread.push(op);
         }
     }
 
-    /// Reserves room for the watch that an ask sets. Room for a predecessor's watch goes into the entry and is not returned.
-    /// On `Err` the request must not be sent: the error is its outcome.
+    /// Reserves room for the watch that a request sets. Room for a predecessor's watch goes into the entry and is not returned.
+    /// On `Err` the request must not be sent: the error is the outcome of the request.
     pub(super) fn reserve(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
         let text = |path| self.paths.text(path);
         match *ask {
@@ -301,7 +301,7 @@ impl State {
         }
     }
 
-    /// Logs that a node is deleted which another session with the unique name has created.
+    /// Logs the deletion of a node, if another session with this session's unique name has created the node.
     pub(super) fn note_takeover(&self, (path, name): (Path, Name)) {
         if self.machine.has_name_of(name) {
             let node = names::own(&self.paths.text(path), name);

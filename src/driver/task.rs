@@ -20,7 +20,7 @@ use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::telemetry;
 
-/// The computer has slept if the timers fall behind the clock of trust by more than this, in microseconds.
+/// If the computer has slept for more than this many microseconds, subscribers are woken, because their timers are late.
 const SLEPT: u64 = 20_000;
 
 /// Returns the future of a session's task. The task ends when the session is over.
@@ -33,7 +33,7 @@ pub(crate) fn drive(core: Arc<Core>, servers: Arc<Servers>) -> impl Future<Outpu
 struct Task {
     core: Arc<Core>,
     servers: Arc<Servers>,
-    /// The session has been ended properly, so `drop` has nothing left to do.
+    /// Whether the session has been ended properly, so that `drop` has nothing left to do.
     is_done: bool,
 }
 
@@ -52,12 +52,12 @@ impl Task {
                 let has_slept = beats.beat(&core, &mut state);
                 let mut state = core.read(state, &mut unread);
                 core.fire_timers(&mut state);
-                // This pass handles all changes so far, so the task need not be woken for them.
+                // The code below handles all changes so far, so the task need not be woken for them.
                 state.deferred.wakes_driver = false;
                 (state.machine.life(), state.is_replaced(), has_slept, state.wakes_at)
             };
             if has_slept {
-                // Timers are late after a sleep. So wake all subscribers, which look at the state again.
+                // The timers of subscribers are late after a sleep. So wake all subscribers to read the state again.
                 core.changes.send_replace(());
             }
             match life {
@@ -67,7 +67,7 @@ impl Task {
                 }
                 Life::Over => {
                     let closing = shut_down(&core).await;
-                    // `Session::close` returns after the next step. The reports are made before that.
+                    // Make the reports before `state.closing` is set, because `Session::close` returns then.
                     core.reports.ended().await;
                     self.is_done = true;
                     let mut state = core.lock();
@@ -81,7 +81,7 @@ impl Task {
                 }
                 Life::Open | Life::Draining | Life::Closing => {}
             }
-            // Setting a timer costs more than waking by it, so it is set only if the moment has changed.
+            // Setting a timer costs more than a wake-up, so the timer is set only if `wakes_at` has changed.
             if std::mem::replace(&mut set, wakes_at) != wakes_at {
                 timer.as_mut().reset(Instant::now() + Duration::from_micros(wakes_at.since(now())));
             }
@@ -94,7 +94,7 @@ impl Task {
     }
 }
 
-/// Handles the end of the task by a panic or with its runtime. Then nothing renews the session or reads its answers.
+/// Ends the session if its task has panicked or the runtime has dropped the task. Nothing would read its answers or renew it.
 impl Drop for Task {
     fn drop(&mut self) {
         if self.is_done {
@@ -103,8 +103,8 @@ impl Drop for Task {
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
         self.core.end(&mut state, RUNTIME_GONE);
-        // The holds now report a loss, so the ZooKeeper session must end. After a panic, the drop of the client ends it. If
-        // the runtime is gone, the client is dead already, and is kept: `Session::client` may still return it.
+        // The holds now report a loss, so the ZooKeeper session must end. After a panic, the drop of the client ends that
+        // session. If the runtime is gone, the client is dead already. It is kept, because `Session::client` still returns it.
         let dropped = if is_panicking { state.client.take() } else { None };
         state.close();
         drop(state);
@@ -132,7 +132,7 @@ fn replaced(core: &Arc<Core>) {
     });
 }
 
-/// Makes the next ZooKeeper session, unless the session is closed meanwhile.
+/// Makes the first or the next ZooKeeper session, unless the session is closed meanwhile.
 async fn renew(core: &Arc<Core>, servers: &Servers) {
     let (is_first, is_refused, id) = {
         let state = core.lock();
@@ -172,7 +172,8 @@ async fn renew(core: &Arc<Core>, servers: &Servers) {
     });
 }
 
-/// Drops the client: the ZooKeeper session ends with its last clone. Waits a while for that.
+/// Drops the client, because the ZooKeeper session ends with the last clone of the client. Waits for the end of that session,
+/// for at most [`Times::close_ended`].
 async fn shut_down(core: &Core) -> Closing {
     let (client, is_clean, times) = {
         let mut state = core.lock();
@@ -186,13 +187,14 @@ async fn shut_down(core: &Core) -> Closing {
             drop(client);
             timeout(times.close_ended(), changes.ended()).await == Ok(ClientState::Closed)
         }
-        // The client may have ended the session by its own clock. The servers may still have its nodes.
+        // The session is over already, perhaps only by the clock of the client. The servers may still have its nodes.
         None => false,
     };
     if is_clean || has_closed { Closing::Released } else { Closing::Unconfirmed }
 }
 
-/// The times of earlier beats. Each beat goes to the account of trust, where a stall of the process shows as a gap.
+/// Tells a stalled process from a running one. Each pass of the session's task sends the machine a *beat*, so a stall shows as
+/// a gap between two beats. A gap shortens trust in the session.
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<(Moment, Instant)>,
@@ -201,7 +203,8 @@ struct Beats {
 }
 
 impl Beats {
-    /// Handles a beat of the machine, and reports metrics now and then. Returns whether the computer has slept.
+    /// Sends the machine a beat, and reports metrics if [`State::beat`] has passed since the last time. Returns whether the
+    /// computer has slept for longer than [`SLEPT`].
     fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> bool {
         let (at, timers) = (now(), Instant::now());
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {

@@ -1,5 +1,5 @@
-//! Tests of what no caller can cause or see: a panic under the session's lock, the journal, answers of an earlier session,
-//! watches that are removed, who is woken, when timers fire, and how often the session is locked.
+//! Tests of what callers cannot cause or see: panics, the journal, answers over an earlier connection, watches, timers, and how
+//! often the session's state is locked.
 
 use std::fmt;
 use std::future::{poll_fn, ready};
@@ -57,7 +57,7 @@ async fn panic_under_the_lock_ends_the_session() {
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
 }
 
-/// Keeps the events of the journal.
+/// A subscriber that keeps the events of the journal.
 #[derive(Clone, Debug, Default)]
 struct Journal(Arc<std::sync::Mutex<Vec<String>>>);
 
@@ -109,14 +109,14 @@ async fn journal_begins_with_the_session() {
     );
 }
 
-/// The client tells its watches and the session of the end of the session, one after the other.
+/// The client reports the end of its session to watches and to our session, one after the other. Here the watch comes first.
 #[test]
 fn event_of_a_watch_that_went_with_its_session_is_dropped() {
     let journal = Journal::default();
     let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
     let listens = journal.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // Some wait for the lock.
+        // Some of the threads wait for the session's lock.
         .worker_threads(8)
         .enable_all()
         .on_thread_start(move || std::mem::forget(tracing::subscriber::set_default(listens.clone())))
@@ -128,7 +128,7 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
         let guard = Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held");
         let (client, id) = (session.client().expect("a client"), session.id().0);
         let fires = poll_fn(move |_| {
-            // The session does not know yet: it is locked.
+            // The session does not know of the end yet, because its state is locked during this poll.
             server.expire(id);
             let began = Instant::now();
             while client.state() != SessionState::Expired {
@@ -159,7 +159,7 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
     runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
 }
 
-/// As if the connection had been lost and made again before the answer is read.
+/// Counts `epoch` up, as if the connection had been lost and restored before the answer is read.
 #[tokio::test]
 async fn grant_over_an_earlier_connection_is_confirmed() {
     let journal = Journal::default();
@@ -226,7 +226,7 @@ async fn lock_whose_hold_is_not_made_for_a_panic_is_released() {
     drop(timeout(SOON, mutex.lock()).await.expect("released").expect("held"));
 }
 
-/// The client tells the own watch after it was polled, and then the other one.
+/// The watch on the own node fires after its first poll, and before the poll of the other watch.
 #[tokio::test]
 async fn event_of_the_own_node_is_read_first() {
     let session = Session::local().await.expect("a session");
@@ -261,7 +261,7 @@ async fn patient_sessions() -> [LocalSession; 2] {
     [patient().await.expect("a session"), patient().await.expect("a session")]
 }
 
-/// Returns how many watches a session has that have not fired.
+/// Returns the number of watches of a session whose events have not been read.
 fn watches(session: &Session) -> usize {
     session.core().lock().entries.values().map(|entry| entry.watches.len()).sum()
 }
@@ -285,7 +285,7 @@ async fn waiter_that_leaves_removes_its_watches() {
     assert_eq!(watches(&session), 1);
 }
 
-/// There is no room to watch its predecessor.
+/// The session has no room for the watch on the predecessor.
 #[tokio::test]
 async fn request_that_cannot_be_sent_is_answered_at_once() {
     let [session, other] = patient_sessions().await;
@@ -325,7 +325,7 @@ async fn timers_fire_when_they_are_due() {
     assert!(state.wakes_at > due);
 }
 
-/// Counts how often `work` locks the state of a session: the least of a hundred runs, because the session's task locks it, too.
+/// Returns how often `work` locks the state of a session: the least of a hundred runs, because the session's task also locks it.
 async fn locks<F: Future<Output = ()>>(session: &Session, work: impl Fn() -> F) -> usize {
     let mut least = usize::MAX;
     for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Turns an ask into a request of the client, and the answer into an outcome. The first poll of an [`Answer`] sends the
-//! request, or all requests that need no earlier answer.
+//! Turns the machine's requests ([`Ask`]) into requests of the client, and the answers into outcomes. The first poll of an
+//! [`Answer`] sends the request. If an `Ask` takes several requests, that poll sends those that need no earlier answer.
 
 mod create;
 
@@ -17,13 +17,13 @@ use crate::error::{Error, ZkError};
 use crate::locked::locked;
 use crate::machine::{Ask, Name, Outcome, Path};
 
-/// The largest request that we send, in bytes. A server takes 1 MiB by default (`jute.maxbuffer`), with headers.
+/// The largest request that we send, in bytes. By default a server takes 1 MiB (`jute.maxbuffer`), headers included.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 
 /// The `action` of the `Error::Client` that a create returns when the servers throttle it.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
-/// The answer to a request: the outcome for the machine, and what the driver and the caller need in addition.
+/// The answer to a request: the outcome for the machine, and values for the driver and the caller.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
@@ -33,7 +33,7 @@ pub(super) struct Answered {
     pub(super) data: Option<Vec<u8>>,
     /// The error for the caller, in case this answer ends the call.
     pub(super) refusal: Option<Error>,
-    /// The server has throttled the request.
+    /// Whether the server has throttled the request.
     pub(super) is_throttled: bool,
     pub(super) runtime_is_gone: bool,
 }
@@ -45,8 +45,7 @@ impl From<Outcome> for Answered {
 }
 
 impl Answered {
-    /// Returns the answer to a request that was refused or lost. `refusal` makes the error for the caller, if the
-    /// failure ends the call.
+    /// Returns the answer to a failed request. `refusal` makes the error for the caller, in case the failure ends the call.
     fn failed(error: ZkError, refusal: impl FnOnce(ZkError) -> Error) -> Self {
         let answered = Self::unanswered(error.clone());
         let is_over =
@@ -54,7 +53,7 @@ impl Answered {
         Self { refusal: is_over.then(|| refusal(error)), ..answered }
     }
 
-    /// Returns the answer to a request that was refused or lost, and whose failure ends no call.
+    /// Returns the answer to a failed request whose failure ends no call.
     fn unanswered(error: ZkError) -> Self {
         let (is_throttled, runtime_is_gone) = (error == ZkError::Throttled, runtime_is_gone(&error));
         Self { is_throttled, runtime_is_gone, ..failed(&error).into() }
@@ -67,7 +66,7 @@ impl Answered {
 
 pub(super) type Answer = BoxFuture<'static, Answered>;
 
-/// Returns the outcome of a request that was refused or lost.
+/// Returns the outcome of a request that failed with `error`.
 fn failed(error: &ZkError) -> Outcome {
     match error {
         ZkError::NoNode => Outcome::NoNode,
@@ -87,7 +86,8 @@ fn failed(error: &ZkError) -> Outcome {
     }
 }
 
-/// Whether a server has refused the request. Otherwise the request may have been done, or may still be.
+/// Whether the request was refused. Otherwise the request may have been done, or may still be. An error code that the client
+/// does not know counts as a refusal.
 pub(crate) fn is_refusal(error: &ZkError) -> bool {
     failed(error) != Outcome::Unknown
 }
@@ -114,7 +114,8 @@ pub(super) fn name(ask: &Ask) -> &'static str {
     }
 }
 
-/// Builds the request for `ask`; its first poll sends it. `czxid`: that of the acquisition's nodes, 0 if unknown.
+/// Builds the request for `ask`. The first poll of the answer sends it. `czxid`: the czxid of the acquisition's nodes, 0 if
+/// unknown.
 pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &Arc<Draft>, czxid: i64) -> Answer {
     let (client, draft) = (Arc::clone(client), Arc::clone(draft));
     let texts = |paths: &Paths, nodes: &[(Path, Name)]| -> Vec<String> {
@@ -136,7 +137,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
             checked
                 .map(|answered| match answered.outcome {
                     outcome @ (Outcome::Done | Outcome::NoNode) => outcome.into(),
-                    // Perhaps no quorum has answered.
+                    // Any other answer may come from one server alone, without a quorum.
                     _ => Answered { runtime_is_gone: answered.runtime_is_gone, ..Outcome::Unknown.into() },
                 })
                 .boxed()
@@ -183,7 +184,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
     }
 }
 
-/// Whether a stat is that of the node which this session created.
+/// Whether a stat belongs to the node that this session created.
 fn is_own(client: &Client, stat: &Stat, czxid: i64) -> bool {
     stat.ephemeral_owner == client.session_id().0 && (czxid == 0 || stat.czxid == czxid)
 }
@@ -202,7 +203,7 @@ fn parts(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Parts {
         Err(MultiWriteError::OperationFailed { index, source }) => (Some(index), source),
         Err(MultiWriteError::RequestFailed { source }) => (None, source),
     };
-    // The error of an operation may be `SessionExpired`, which is no refusal: the session is checked with each operation.
+    // The error of an operation may be `SessionExpired`, because the session is checked with each operation. That is no refusal.
     if is_refusal(&error) { Ok(Err((part, error))) } else { Err(error) }
 }
 
@@ -210,7 +211,7 @@ fn whole(result: Result<Vec<MultiWriteResult>, ZkError>) -> Parts {
     parts(result.map_err(|source| MultiWriteError::RequestFailed { source }))
 }
 
-/// Sends a transaction of the operations that `add` puts into it. The call sends it, not the first poll.
+/// Sends a transaction of the operations that `add` puts into it. The call sends the transaction, not the first poll.
 fn transact<'a>(
     client: &'a Client,
     add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError>,
@@ -238,7 +239,8 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
                 let evicted = rest.get(index).map(|node| Error::Evicted { node: node.clone() });
                 return Answered { refusal: evicted, ..Outcome::NoNode.into() };
             }
-            // A quorum has refused the check for lack of READ, so this node exists. The nodes after it were not checked.
+            // A quorum has refused the check of this node, for lack of READ, so the node exists. The later nodes were not
+            // checked.
             Ok(Err((Some(index), _))) => rest = rest.get(index + 1..).unwrap_or_default(),
             // A server may refuse the whole transaction by itself, which proves nothing about the nodes.
             Ok(Err((None, error))) => {
@@ -250,14 +252,14 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
     Outcome::Done.into()
 }
 
-/// Watches the children of a contender's node. There are none, so the watch fires when the node is deleted, not when its
-/// data change.
+/// Watches the children of a contender's node. The node has no children, so the watch fires when the node is deleted, not
+/// when its data change.
 async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answered {
     match client.get_and_watch_children(node).await {
         Ok((_, stat, watcher)) => {
             let known = locked(czxids).get_mut(&name).map(|known| std::mem::replace(known, stat.czxid));
             if known.is_some_and(|known| known != stat.czxid) {
-                // Near the wrap, a name may be assigned again, to a younger node.
+                // Near the wrap of the counter, a name may be assigned again, to a younger node.
                 return Outcome::NoNode.into();
             }
             Answered { watcher: Some(watcher), ..there(&stat).into() }
@@ -266,14 +268,13 @@ async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answ
     }
 }
 
-/// Deletes nodes, and then the paths that are to be removed when empty. The delete of a path fails, as it should, while the
-/// path has children.
+/// Deletes nodes, and then the paths of `draft.removes`. The delete of a path fails, as it should, while the path has children.
 async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     let deleted = match nodes {
         [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).boxed(),
         nodes => transact(client, |writer| nodes.iter().try_for_each(|node| writer.add_delete(node, None))),
     };
-    // The client sends on call, not on poll, so dropping the future only discards the answer.
+    // The call sends a delete, not the poll. So dropping the future only discards the answer.
     draft.removes.iter().for_each(|path| drop(client.delete(path.as_str(), None)));
     let (part, error) = match deleted.await {
         Ok(Ok(_)) => return Outcome::Done.into(),
@@ -285,8 +286,8 @@ async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     Answered::failed(error, |error| Error::refused("delete a node of", parent, error))
 }
 
-/// Replaces a writer's node by a reader's. The delete checks the version, so data that were written to the writer's node,
-/// such as a revocation request, are read first.
+/// Replaces a writer's node by a reader's. The delete checks the version, so that data written to the writer's node, such as a
+/// revocation request, are read first.
 async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: &str, draft: &Draft) -> Answered {
     let mode = CreateMode::Ephemeral.with_acls(draft.options.acls());
     // The version of a node whose data were never changed.
@@ -299,7 +300,7 @@ async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: 
         });
         match sent.await {
             Ok(Ok(results)) => break replaced(results, reader).into(),
-            // An earlier attempt created the node, or it belongs to another session.
+            // An earlier attempt created the node, or another session did.
             Ok(Err((Some(0), ZkError::NodeExists))) => match client.check_stat(text).await {
                 Ok(Some(stat)) if stat.ephemeral_owner == client.session_id().0 => break Outcome::Exists.into(),
                 Ok(_) => break Outcome::NoNode.into(),
@@ -374,7 +375,7 @@ impl List {
         Answered { watcher, texts: Some(texts), ..outcome.into() }
     }
 
-    /// Reads the czxids that the order needs and that are not known yet. Removes contenders whose nodes are gone.
+    /// Reads the czxids on which the queue order depends, unless they are known. Removes contenders whose nodes are gone.
     async fn read_czxids(&self, contenders: &mut Vec<(Name, String)>) -> Result<(), Box<Answered>> {
         let names: Vec<Name> = contenders.iter().map(|(name, _)| *name).collect();
         let needs = names::needs_czxid(&names, self.nonce);

@@ -1,4 +1,4 @@
-//! Owns the core of a hold, which its guard, its monitors and the session share.
+//! Owns the core of a hold. The guard, its monitors and the session share the core.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,14 +18,14 @@ use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{AcquireSpan, Held};
 
-/// The shared core of a hold: how it ends, and whether it was revoked.
+/// The shared core of a hold: how the hold has ended, and whether it was revoked.
 pub(super) struct HoldCore {
     pub(super) driver: Arc<driver::Core>,
     pub(super) op: Op,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
     pub(super) seen: Arc<Held>,
-    /// The end of the hold, which is set once. Subscribers are also woken by every other change of the hold.
+    /// The end of the hold, which is set once. Every other change of the hold also wakes the subscribers.
     end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl HoldCore {
         self.until(|| self.state().end()).await
     }
 
-    /// Calls `look` until it returns a value: now, at every change, and when time alone may have changed the state.
+    /// Calls `look` until it returns a value: now, at every change, and when the state may have changed by time alone.
     pub(super) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         self.until_woken(look, || sleep_until(self.next_look())).await
     }
@@ -109,7 +109,7 @@ impl HoldCore {
                 return found;
             }
             tokio::select! {
-                // The first two do not fail: `self` keeps the senders alive.
+                // The first two branches do not fail, because `self` keeps the senders alive.
                 _ = end.changed() => {}
                 _ = changes.changed() => {}
                 _ = again() => {}
@@ -225,13 +225,13 @@ impl HoldCore {
     /// release; see [`driver::poll_released`].
     pub(super) fn begin_release(&self, caller: Waker) -> HoldState {
         self.state_and(|state| {
-            // The waker is set first: if trust ends just now, the release ends at once, and wakes the caller.
+            // The waker is set first: if trust in the session ends just now, the release ends at once and wakes the caller.
             state.await_op(self.op, caller);
             self.driver.decide(state, Event::Release(self.op));
         })
     }
 
-    /// Returns the state. If the hold has not ended, calls `then` under the same lock.
+    /// Returns the state. If the hold has not ended, calls `then` under the same lock as the check.
     fn state_and(&self, then: impl FnOnce(&mut State)) -> HoldState {
         if let Some(end) = *self.end.borrow() {
             return end;

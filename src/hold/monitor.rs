@@ -185,7 +185,7 @@ impl HoldMonitor {
         self.core.attend();
         let core = Arc::clone(&self.core);
         async move {
-            // No timer is needed for a loss: this future then stays pending.
+            // No timer is needed to notice a loss, because this future then stays pending.
             let revoked = || match core.state().has_ended() {
                 true => Some(false),
                 false => core.is_asked_for().then_some(true),
@@ -197,7 +197,7 @@ impl HoldMonitor {
         }
     }
 
-    /// Asks the holder to release, without a request to the servers.
+    /// Resolves [`revoke_requested`](Self::revoke_requested) for this hold, without a request to the servers.
     pub(crate) fn revoke(&self) {
         self.core.saw(REVOKE);
     }

@@ -48,7 +48,7 @@ use crate::lock::Lock;
 #[clippy::has_significant_drop]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// The future of the guard. The mutex is never locked: it only makes the future `Sync`.
+    /// The future of the guard. The mutex is never locked. It only makes this type `Sync`.
     place: Mutex<BoxFuture<'static, Result<G>>>,
     progress: Arc<Progress>,
 }
@@ -74,7 +74,7 @@ impl<G> Waiting<G> {
         Ok(Self { place: Mutex::new(place.boxed()), progress })
     }
 
-    /// Returns how many contenders ahead must leave first, as of the last poll; 0 when it is our turn.
+    /// Returns how many contenders ahead must leave first, as of the last poll; 0 if none must.
     ///
     /// With several queues, this is the largest of their numbers. For permits, it is the number of callers ahead. Once no
     /// caller is ahead, it is the number of permits that must be released.

@@ -1,7 +1,7 @@
-//! Owns the order of a queue: the names of lock nodes, and how contenders are sorted. Free of I/O.
+//! Owns the order of a queue: the names of lock nodes, and how contenders are sorted. Does no I/O.
 //!
 //! 1. A name ends in the separator of its kind and the parent's counter, as the server formats it (`%010d` of a signed
-//!    32-bit number): ten digits, or a minus and nine or ten.
+//!    32-bit number): ten digits, or a minus and nine or ten digits.
 //! 2. Contenders are in the order of their numbers, until the counter reaches its end.
 //! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative
 //!    numbers in an order of their own. Near the wrap of the sequence counter, contenders are in the order of their
@@ -9,7 +9,7 @@
 
 use crate::machine::{Kind, is_near_wrap};
 
-/// The children of a semaphore's path: the queue of turns, and the permits.
+/// The children of a semaphore's path: the queue in which callers wait for their turn, and the permits.
 pub(crate) const TURNS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
 
@@ -33,7 +33,7 @@ pub(crate) struct NodeName<'a> {
 }
 
 impl<'a> NodeName<'a> {
-    /// Parses a name; `None` if it is not a contender's.
+    /// Parses a name; `None` if it is not the name of a contender's node.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         // This is in the hot path: every listing of a waiter parses all names, which may be thousands.
         let separated = [10, 11].into_iter().find_map(|length| {
@@ -79,9 +79,9 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
 
 /// Returns the sort key of a contender. `is_mixed`: some contenders are not near the wrap.
 ///
-/// Contenders near the wrap are sorted by `czxid`, the others by number. Where there are both, those just before 0 come
-/// first, and those just past the counter's end come last. So no client can change the order of two other contenders
-/// by the name of its node.
+/// Contenders near the wrap are sorted by `czxid`, all others by number. If a queue has both, numbers just below 0 come first,
+/// and numbers at and past the counter's end come last. So no client can change the order of two other contenders by the
+/// name of its node.
 fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
     if !is_near_wrap(number) {
         return (0, number, None);
@@ -90,7 +90,7 @@ fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>
     (if is_mixed { side } else { 0 }, 0, czxid)
 }
 
-/// Returns whether a counter at this number reaches 0 before it reaches its end.
+/// Returns whether a number is negative and nearer to 0 than to `i32::MIN`, where the counter goes on after its end.
 pub(crate) fn is_before_zero(number: i32) -> bool {
     (i32::MIN / 2..0).contains(&number)
 }

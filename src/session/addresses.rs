@@ -1,9 +1,9 @@
 //! Resolves lists of hosts, and finds out why hosts do not answer.
 //!
 //! The client treats a name with several addresses as one server. It takes the first address that accepts a connection,
-//! even if the server there grants no session, and never tries the others. So each address becomes a host of its own. The
-//! name stays in the list, so that a live session finds a server that has moved. TLS checks names, so names of TLS hosts
-//! are not expanded.
+//! even if the server there grants no session, and never tries the other addresses. So each address becomes a host of its
+//! own. The name stays in the list, so that a live session finds a server that has moved. TLS checks names, so names of TLS
+//! hosts are not expanded.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -54,7 +54,7 @@ pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     join_all(split_chroot(hosts).0.split(',').map(failure)).await
 }
 
-/// Runs `blocking` for at most `limit`, on a thread that may block: the resolution of names may take long.
+/// Runs `blocking` on a thread that may block, because the resolution of names may take long. Waits for at most `limit`.
 async fn within<T: Send + 'static>(
     limit: Duration,
     blocking: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -71,7 +71,7 @@ fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
     found.map(Iterator::collect).map_err(|error| format!("name does not resolve: {error}"))
 }
 
-/// Connects to the first of the addresses that accepts a connection.
+/// Tries the addresses until one accepts a connection. Returns the reason of the last address if none does.
 fn knock(addresses: &[SocketAddr], limit: Duration) -> Result<(), String> {
     let mut reason = "name has no address".to_owned();
     for address in addresses {

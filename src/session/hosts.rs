@@ -1,7 +1,7 @@
 //! Checks the form of a list of hosts.
 //!
 //! The client takes a mistake, such as a space, for a part of a host's name. It then looks for that host forever, or works
-//! with the other servers alone. So the list is checked before the client gets it.
+//! with the other hosts alone. So the list is checked before it is passed to the client.
 
 use std::net::IpAddr;
 

@@ -14,10 +14,10 @@ use crate::error::Result;
 use crate::machine::fallback_interval;
 use crate::session::{Interrupt, Session, SessionState, Zk, fired};
 
-/// The least time from one look to the next.
+/// The least time between the beginnings of two looks in one ZooKeeper session.
 const TURN: Duration = Duration::from_millis(200);
 
-/// The time from a look that has set no watch to the next.
+/// The time between the beginnings of two looks, if the first has set no watch.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads nodes of yours again, in *looks*: after each event of a watch, in each new ZooKeeper session, and now and then
@@ -52,7 +52,7 @@ pub struct Looks {
     id: SessionId,
     /// The watches of the last look. Each resolves with its event. `Shared` makes them `Sync`.
     events: Vec<Shared<BoxFuture<'static, ()>>>,
-    /// When the next look may begin, and when it begins without an event. `None` if it is due now.
+    /// When the next look may begin, and when it is due even without an event. `None` if it is due now.
     next: Option<(Instant, Instant)>,
 }
 
@@ -66,7 +66,7 @@ impl Session {
         self.looks_with(paths.into_iter().map(str::len))
     }
 
-    /// Returns looks that watch one child of `path` with a name of this crate.
+    /// Returns looks that watch one child of `path`, with a name as long as those of this crate's nodes.
     pub(crate) fn looks_at_child_of(&self, path: &str) -> Result<Looks> {
         self.looks_with([longest_child(path)].into_iter())
     }
@@ -100,7 +100,7 @@ impl Looks {
             () = sleep_until(slow) => {}
             _ = states.wait_for(is_over) => return self.next = None,
         }
-        // An event that has resolved must not be polled again.
+        // The future of an event must not be polled again after it has resolved.
         self.events.clear();
         self.next = Some((turn, turn));
         sleep_until(turn).await;

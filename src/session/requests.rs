@@ -1,4 +1,4 @@
-//! Sends requests other than those of locks, and retries them in the next ZooKeeper session when one expires.
+//! Sends the requests that the machine does not send, and retries them in the next ZooKeeper session when one expires.
 //!
 //! An attempt at a request fails in one of four ways:
 //!
@@ -32,15 +32,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Why an attempt in one ZooKeeper session failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupt {
-    /// The ZooKeeper session is over or about to end, so it is of no use to wait for answers in it. Another one may follow.
+    /// The ZooKeeper session is over or being closed, so the attempt waits for no more answers. Another session may follow.
     #[error("session is over")]
     SessionOver,
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
-/// Waits until a watch has fired. If the runtime of the session is dropped meanwhile, the client's watcher panics. Then
-/// the session ends, and this stays pending.
+/// Waits until a watch has fired. If the runtime of the session is dropped before that, the client's watcher panics. Then
+/// the session ends, and this future stays pending.
 pub(super) async fn fired(watch: OneshotWatcher, core: Arc<Core>) {
     if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
         core.found_runtime_gone();
@@ -48,7 +48,7 @@ pub(super) async fn fired(watch: OneshotWatcher, core: Arc<Core>) {
     }
 }
 
-/// One ZooKeeper session, which sends requests other than those of locks.
+/// A handle of one ZooKeeper session, for requests that the machine does not send.
 #[derive(Clone)]
 pub(crate) struct Zk {
     client: Arc<Client>,
@@ -75,7 +75,7 @@ impl Zk {
         found.map_err(|error| Error::refused("look at", path, error).into())
     }
 
-    // Each of these sends one request, for use in `retry`.
+    // The next methods, down to `delete`, send one request each. Call them in `retry`.
 
     pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), ZkError> {
         self.client.get_data(path).await
@@ -170,7 +170,7 @@ fn is_open(state: &State) -> bool {
     matches!(state.machine.life(), Life::Open | Life::Draining)
 }
 
-/// Waits until `look` returns a value. Calls it at once, and again after each change.
+/// Waits until `look` returns a value. Calls `look` at once, and again after each change.
 pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut() -> Option<T>) -> T {
     let mut changes = changes.subscribe();
     loop {
@@ -194,7 +194,7 @@ impl Session {
             let zk = self.zk().await?;
             let result = tokio::select! {
                 biased;
-                // The attempt is dropped, with all that it owns, once its session is over.
+                // Once its ZooKeeper session is over, the attempt is dropped, with all that it owns.
                 () = zk.over() => Err(Interrupt::SessionOver),
                 result = Box::pin(make(zk.clone())) => result,
             };
@@ -289,8 +289,8 @@ impl Session {
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
-    /// Awaits a request that does not queue, for at most one session timeout. Fails as soon as there is no connection, at
-    /// once if there is none now. A request that needs no connection is still answered.
+    /// Awaits a request that does not queue, for at most one session timeout. Fails as soon as there is no connection, unless
+    /// the request is ready at its first poll.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         // Resolves when the session is over or disconnected.
         let disconnected = until(&self.core().changes, || {
@@ -320,7 +320,7 @@ impl Session {
     }
 
     /// Returns the session timeout that the servers have granted, or before the first connection the requested one. The
-    /// session timeout is the time limit of every call that does not queue.
+    /// session timeout is the default time limit of calls that do not queue.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         let state = self.core().lock();

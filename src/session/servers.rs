@@ -1,9 +1,9 @@
 //! Owns [`Servers`]: where and how a session connects, at first and when it is renewed.
 //!
 //! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
-//! 2. The servers may have the old session when a new one is made, because the client declares a session expired by its own
-//!    clock. The old nodes then are a stranger's: they stay ahead of ours in the queue until the servers expire the old
-//!    session.
+//! 2. The servers may still have the old session when a new one is made, because the client declares a session expired by its
+//!    own clock. The new session then treats the old nodes as those of another client, unless it has a unique name. They
+//!    stay ahead of its own nodes until the servers expire the old session.
 
 use std::fmt;
 use std::future::pending;
@@ -29,7 +29,7 @@ use crate::telemetry::guarded;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause after refused credentials. It is longer because a fix takes a while, and servers log each refusal.
+/// The longest pause after refused credentials. This pause is longer because a fix takes a while, and servers log each refusal.
 const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
 /// The longest time that the function given to [`Servers::from_fn`] may take in the background.
@@ -264,7 +264,8 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Adds the settings of a [`Config`](crate::Config). `first`: the servers that the config has already returned.
+    /// Adds the lock options and the first servers of a [`Config`](crate::Config). An error in `first` is returned when the
+    /// session is made.
     pub(crate) fn configured(self, first: Result<Self>, lock_options: Options) -> Self {
         let target = first.and_then(|first| locked(&first.target).clone());
         Self { target: Mutex::new(target), lock_options, ..self }
@@ -375,7 +376,7 @@ impl Servers {
         Ok(connected)
     }
 
-    /// Awaits `connecting`. If that takes long, tries each host meanwhile, to find out why it does not answer.
+    /// Awaits `connecting`. If that takes long, also tries each host, to find out why it does not answer.
     async fn with_reasons<T>(&self, target: &Target, connecting: impl Future<Output = T>) -> T {
         let tries = async {
             tokio::time::sleep(Times::of(target.session_timeout).host()).await;
@@ -439,7 +440,7 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects with a new session. Retries while `wanted` returns true. Returns `None` once it returns false. Calls
+    /// Connects with a new session. Retries while `wanted` returns true, and returns `None` once `wanted` returns false. Calls
     /// `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,

@@ -1,4 +1,4 @@
-//! Waits for the next state of a client. The wait is never dropped while the client may still publish one.
+//! Waits for the next state of a client. The wait is never dropped while the client may still publish a state.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -53,7 +53,8 @@ impl fmt::Display for SessionState {
     }
 }
 
-/// The states of a session, from [`Session::states`], beginning with the current one. It does not keep the session alive.
+/// The states of a session, from [`Session::states`], beginning with the current one. This value does not keep the session
+/// alive.
 ///
 /// States are not queued. If the connection is lost and restored between two reads, the second read waits for the next
 /// change.

@@ -1,4 +1,5 @@
-//! Owns [`UniqueName`]: a session's name, which only one process at a time may use, and which it keeps after a restart.
+//! Owns [`UniqueName`]: the name of a session, which stays the same when the process restarts. Only one process at a time may
+//! use a name.
 //!
 //! The guids of a named session's nodes begin with a hash of the name. So a restarted process recognizes the leftover
 //! nodes of its earlier sessions in a list of a lock's nodes, without further requests. It deletes these nodes: see

@@ -28,16 +28,16 @@ const MAX_ROUNDS: usize = 64;
 pub(super) struct Create {
     client: Arc<Client>,
     draft: Arc<Draft>,
-    /// Whether the transaction also writes empty data to the paths. The answer then has the numbers of their children.
+    /// Whether the transaction also writes empty data to the lock paths. The answer then has the numbers of their children.
     counts: bool,
-    /// The path of the turns, whose children are counted as well.
+    /// The path of a semaphore's queue of turns. Its children are counted as well.
     turns: Option<Arc<str>>,
     nodes: Vec<New>,
 }
 
 /// A node to create.
 struct New {
-    /// Its path without the number.
+    /// The path of the node without its sequence number.
     prefix: String,
     guid: u128,
     kind: Kind,
@@ -91,14 +91,14 @@ impl Create {
     /// Returns the missing paths and ancestors, from the top down.
     async fn missing(&self) -> Result<Vec<String>, Box<Answered>> {
         let all: BTreeSet<&str> = self.draft.queues.iter().flat_map(|(path, _)| path.lineage()).collect();
-        // This sends all reads at once. They are awaited one by one below, and not by `join_all`: it may wake the session's task
-        // while it is polled, and a create is polled under the session's lock.
+        // This sends all reads at once. They are awaited one by one below. `join_all` may wake the session's task during its
+        // own poll, and a create is polled under the session's lock.
         let stats: Vec<_> = all.iter().map(|path| self.client.check_stat(path)).collect();
         let mut missing = Vec::new();
         for (path, stat) in all.into_iter().zip(stats) {
             match stat.await {
                 Ok(None) => missing.push(path.to_owned()),
-                // Newer servers refuse the stat of a node that we may not read. The refusal shows that the node exists.
+                // Newer servers refuse the stat of a node without READ on it. The refusal shows that the node exists.
                 Ok(Some(_)) | Err(ZkError::NoAuth) => {}
                 Err(error) => return Err(Box::new(refused("look at", path, error))),
             }
@@ -193,12 +193,12 @@ impl Create {
         }
         match (self.draft.queues.get(part - parents.len()), error) {
             (_, ZkError::NoNode) => Outcome::NoNode.into(),
-            // A write that counts was refused. These writes follow the creates of the nodes.
+            // The refused part is after the creates of the nodes: a write of data, which counts children.
             (None, error) if failed(&error) == Outcome::UnknownError => {
                 refused("create a node under", self.first_path(), error)
             }
             (None, _) => Outcome::DataRefused.into(),
-            // No other create has this guid, so the node may be ours and must be searched for.
+            // No other create has this guid, so an earlier attempt may have created the node. It must be searched for.
             (Some(_), ZkError::NodeExists) => Outcome::Unknown.into(),
             (Some((path, _)), error @ ZkError::Unimplemented) => {
                 old("create a node (which needs ZooKeeper 3.5.3 or later) under", path.as_str(), error)
@@ -221,7 +221,7 @@ impl Create {
                 }
                 MultiWriteResult::SetData { stat } => {
                     counts.push(u32::try_from(stat.num_children).unwrap_or_default());
-                    // The data were written by the transaction that created the nodes, so its zxid is also their czxid.
+                    // One transaction wrote the data and created the nodes, so the mzxid of the data is the czxid of the nodes.
                     czxid = czxid.or(Some(stat.mzxid));
                 }
                 _ => {}
@@ -236,7 +236,7 @@ impl Create {
                 }
                 // The node was created and is gone again. That is no refusal.
                 Ok(None) => return Outcome::Unknown.into(),
-                // The nodes were created all the same, so this error must not end the call.
+                // The nodes were created although this read failed, so its error must not end the call.
                 Err(error) => return Answered::unanswered(error),
             },
         };
@@ -254,8 +254,8 @@ impl Create {
         Outcome::Created { names: names.into(), czxid, owner, counted }.into()
     }
 
-    /// Counts the children besides our new nodes: 0 if the transaction made all paths. `counts`: the children of each path,
-    /// then of the turns' path. `None` if they were not counted.
+    /// Counts the children besides our new nodes: 0 if the transaction made all paths, `None` if nothing was counted. `counts`:
+    /// the number of children of each lock path, then that of the queue of turns.
     fn counted(&self, parents: &[String], counts: &[u32]) -> Option<Counted> {
         if self.paths().all(|path| parents.iter().any(|made| made == path)) {
             return Some(Counted { others: 0, turns: 0 });
