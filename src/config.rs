@@ -1,7 +1,7 @@
 //! Owns [`Config`]: the settings of a deployment for a session, from the environment or from a document.
 //!
 //! 1. A setting that cannot be read, or contradicts another one, is refused at once. The error names the variable or the
-//!    field. The session checks its values, and reads the files that settings name each time a ZooKeeper session is made.
+//!    field. Each time a ZooKeeper session is made, the files that settings name are read, and credentials are checked.
 //! 2. Neither errors nor `Debug` show credentials or the contents of files.
 
 use std::ffi::{OsStr, OsString};
@@ -255,7 +255,7 @@ impl Config {
         }
     }
 
-    /// Returns the error for a setting, `field`, that needs another one, `other`.
+    /// Returns the error for a set `field` that needs the missing setting `other`.
     fn missing(&self, other: &str, field: &str, why: &str) -> Error {
         self.invalid(field, format!("{why}; set {}, too", self.name(other)))
     }
@@ -265,7 +265,7 @@ impl Config {
         Error::invalid("configuration", format!("{} {reason}", self.name(field)))
     }
 
-    /// Adds the setting's name to an error from a check of its value.
+    /// Adds the name of the setting `field` to an error from the check of the setting's value.
     fn of(&self, field: &str, error: Error) -> Error {
         match error {
             Error::InvalidInput { reason, .. } => self.invalid(field, format!("cannot be used: {reason}")),
@@ -305,7 +305,8 @@ impl TryFrom<Settings> for Config {
 }
 
 impl Settings {
-    /// Sets the field of a variable. Returns `false` if the variable has no field.
+    /// Sets the field for a variable. Returns `false` if there is no such field. `setting`: the variable's name without
+    /// the prefix.
     fn set(&mut self, setting: &str, variable: &str, value: &OsStr) -> Result<bool> {
         let invalid = |reason| Error::invalid("configuration", format!("{variable} {reason}"));
         let text = || value.to_str().map(str::to_owned).ok_or_else(|| invalid("is not UTF-8".to_owned()));
@@ -349,7 +350,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A text in a document. If the document has another type there, the error does not show the value, which may be secret.
+/// A text in a document. If the value in the document has another type, the error does not show it, because it may be
+/// secret.
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "expected text")]

@@ -20,7 +20,7 @@ use crate::telemetry;
 
 pub use crate::machine::ContenderKind;
 
-/// The number of nodes that are read at a time.
+/// The most nodes that are read at a time.
 const BURST: usize = 500;
 
 /// A holder or a waiter of a lock, at one moment.
@@ -46,7 +46,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Creates a waiter that `lock` has listed. Its token has the epoch of `lock`.
+    /// Creates a contender that `lock` has listed, as a waiter. Its token has the epoch of `lock`.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -201,8 +201,8 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Gives a recipe its path, its `Debug`, and the methods for operators. `$lock` is the recipe's lock, or a recipe that
-/// it wraps.
+/// Gives a recipe its path, its `Debug`, and the methods for operators. `$lock` is the recipe's lock, or another recipe
+/// inside this one.
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
@@ -486,8 +486,8 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     })
 }
 
-/// Sorts leases by their creation, and marks the holders. Leases that one transaction created are held if there are
-/// permits for all of them.
+/// Sorts leases, the nodes of a semaphore's permits, by their creation, and marks the holders. Leases that one
+/// transaction created are held if there are permits for all of them.
 fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
     let created: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
@@ -497,8 +497,8 @@ fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases
 }
 
-/// Sorts contenders into queue order, and marks the holders. `is_turn`: this is a semaphore's queue of turns, where a
-/// contender holds nothing yet.
+/// Sorts contenders into queue order, and marks the holders. `is_turn`: this is the queue in which a semaphore's callers
+/// wait for their turn to take permits, so no contender is a holder.
 fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
     order::sort(&mut queue, |contender| (contender.sequence, Some(contender.czxid), &contender.name));
     let mut ahead = BTreeSet::new();

@@ -79,7 +79,8 @@ pub trait DistributedLock: Send + Sync {
     }
 }
 
-/// A held lock: implemented by the guards of all recipes. Dropping it releases the lock in the background.
+/// A held lock. Implemented by the guards of all async recipes except [`SharePermit`](crate::SharePermit). Dropping it
+/// releases the lock in the background.
 ///
 /// # Examples
 ///
@@ -135,7 +136,7 @@ impl dyn LockGuard + '_ {
     }
 }
 
-/// A multi-lock without shared members.
+/// A multi-lock in which every member has one holder at a time.
 struct Exclusive(MultiLock);
 
 macro_rules! locks {

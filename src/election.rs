@@ -273,7 +273,7 @@ impl Election {
         self.current.monitor()
     }
 
-    /// Returns the pauses of a candidate that leads term after term.
+    /// Returns the pauses that a candidate makes after terms that have failed.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses::new(&self.lock)
     }

@@ -17,13 +17,13 @@ use crate::path;
 use crate::session::Session;
 use crate::telemetry;
 
-/// The bytes of the longest slot. The record has to fit into a request.
+/// The most bytes of a slot. The record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;
 
 /// The longest pause. The end of a longer one may be past what a `SystemTime` can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// If the later slot on record is older than this, the superseded fire was not merely late, and is worth a warning.
+/// A fire that is superseded by a record older than this logs a warning, because the fire was not merely late.
 const LONG_ON_RECORD: Duration = Duration::from_secs(3600);
 
 /// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a
@@ -110,26 +110,27 @@ pub enum JobRecord {
 pub enum JobOutcome<T> {
     /// The slot was run here, with this result, and is recorded.
     Ran(T),
-    /// This very slot is recorded. With [`JobRecord::Before`] its work may still be under way, or have failed.
+    /// The slot of this fire is recorded already. With [`JobRecord::Before`], its work may have failed or still be under
+    /// way.
     RanAlready {
         /// The slot of this fire.
         slot: JobSlot,
-        /// The [identifier](Options::with_identifier) of the machine that has recorded it.
+        /// The [identifier](Options::with_identifier) of the machine that has recorded the slot.
         by: String,
-        /// When it was recorded.
+        /// When the slot was recorded.
         at: SystemTime,
     },
-    /// A later slot is recorded, so this one was not run here, and will not be. Whether it was run before is not known,
-    /// because the record has the last slot only.
+    /// A later slot is recorded, so the slot of this fire was not run here, and will not be. Whether it was run before is
+    /// not known, because the record has the last slot only.
     Superseded {
         /// The recorded slot.
         last: JobSlot,
-        /// The identifier of the machine that has recorded it.
+        /// The identifier of the machine that has recorded that slot.
         by: String,
-        /// When it was recorded.
+        /// When that slot was recorded.
         at: SystemTime,
     },
-    /// The job is being run, for this slot or another. The slot of this fire was not run here. If it has to be, fire
+    /// The job is being run, for this slot or another. The slot of this fire was not run here. If it has to be run, fire
     /// again, or [wait](Job::with_wait_limit).
     Running {
         /// The identifier of the machine that has the lock. Empty if that machine was asked to release.
@@ -234,9 +235,9 @@ impl fmt::Display for JobSlot {
 pub struct LastJob {
     /// The slot.
     pub slot: JobSlot,
-    /// The [identifier](Options::with_identifier) of the machine that has recorded it.
+    /// The [identifier](Options::with_identifier) of the machine that has recorded the slot.
     pub by: String,
-    /// When it was recorded, by the servers' clocks.
+    /// When the slot was recorded, by the servers' clocks.
     pub at: SystemTime,
 }
 
@@ -248,7 +249,7 @@ impl LastJob {
         (!slot.is_empty()).then(|| Self { slot: slot.into(), by: by.to_owned(), at })
     }
 
-    /// Returns why a fire of `slot` needs no run; `None` if it needs one.
+    /// Returns the outcome of a fire of `slot`, if this record shows that the slot must not be run; otherwise `None`.
     fn covers<T>(&self, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Self { slot: last, by, at } = self.clone();
         Ok(match slot.compare(&last)? {
@@ -413,7 +414,7 @@ impl Job {
         if self.record == JobRecord::After && done.is_ok() {
             self.enter(&guard, slot).await?;
         }
-        // The outcome stands, even if the lock was lost since.
+        // A loss of the lock after this point does not change the outcome.
         let _ = guard.release().await;
         done.map(JobOutcome::Ran)
     }
@@ -443,7 +444,7 @@ impl Job {
         self.read(None).await
     }
 
-    /// Acquires the lock to run `slot`. The inner error is the outcome if this process must not run the slot.
+    /// Acquires the lock to run `slot`. If this process must not run the slot, the inner error is the outcome.
     async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<MutexGuard, JobOutcome<T>>> {
         slot.validate()?;
         let began = Instant::now();
@@ -466,7 +467,7 @@ impl Job {
                 continue;
             };
             let why_not = match self.why_not(&guard, slot).await {
-                // Nothing was recorded or begun, so retry with another hold.
+                // The lock was lost before anything was recorded or begun, so acquire it again.
                 Err(error @ Error::Lost(_)) if error.is_transient() && began.elapsed() < self.wait => continue,
                 why_not => why_not?,
             };
@@ -478,8 +479,8 @@ impl Job {
         }
     }
 
-    /// Returns why the holder must not run `slot`; `None` if it may. Reads the record again after the grant, because
-    /// earlier holders may have written it until then.
+    /// Returns the outcome if the holder of the lock must not run `slot`; otherwise `None`. Reads the record again,
+    /// because an earlier holder may have written it before this one was granted the lock.
     async fn why_not<T>(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Some(last) = guard.run_until_lost(self.read(Some(Duration::MAX))).await?? else {
             return Ok(None);
@@ -511,7 +512,7 @@ impl Job {
         }
     }
 
-    /// Returns how long ago the record was first seen, which is at most its age.
+    /// Returns how long ago this process first saw the record. The record is at least this old.
     fn age(&self) -> Duration {
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.map_or(Duration::ZERO, |(_, at)| at.elapsed())
@@ -519,12 +520,12 @@ impl Job {
 
     /// Returns `TooEarly` if the pause after a run that was recorded at `last` is not over.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
-        // Our clock decides first: the clock of the leader that dated the record may have been far ahead.
+        // The clock of this machine decides first: the leader that dated the record may have had a clock far ahead.
         if self.age() >= self.least_pause {
             return Ok(None);
         }
         let until = last + self.least_pause;
-        // A write, because it returns the time of the servers. No client reads the data.
+        // This writes because the answer to a write has the servers' time. No client reads the data.
         let now = time(self.write(guard, guard.path(), &[]).await?.mtime);
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))
     }
@@ -553,7 +554,7 @@ impl Job {
                     if is_missing {
                         writer.add_create(path, &[], new)?;
                     }
-                    // All servers return a stat for this write, but not for a create.
+                    // All servers return a stat for a `SetData`, but not for a create.
                     writer.add_set_data(path, data, None)?;
                     match writer.commit().await {
                         Err(CheckWriteError::CheckFailed { source: ZkError::NoNode }) => {
@@ -566,7 +567,7 @@ impl Job {
                 match written.await? {
                     Ok(written) => return written,
                     Err(ZkError::NoNode) if !is_missing => is_missing = true,
-                    // Created meanwhile, perhaps by a request of ours whose answer was lost.
+                    // The node was created meanwhile, perhaps by a request of ours whose answer was lost.
                     Err(ZkError::NodeExists) => is_missing = false,
                     Err(error) => return Err(Error::refused("write", path, error)),
                 }

@@ -104,8 +104,8 @@ impl Mutex {
 
     /// Joins the queue and waits for the lock, for as long as it takes.
     ///
-    /// A lost connection is no error: the waiter keeps its position while the session lives. When the session ends, the
-    /// waiter queues again at the tail in the renewed session.
+    /// A lost connection is no error: the waiter keeps its position while the ZooKeeper session lives. When that session
+    /// expires, the waiter queues again at the tail in the renewed session.
     ///
     /// # Examples
     ///

@@ -57,7 +57,7 @@ pub struct Options {
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
-    /// Whether the warning about locks without ACLs was logged. Set if the session's configuration has credentials.
+    /// `Some` if the session's configuration has credentials. A lock without ACLs then logs a warning, once in a session.
     pub(crate) credentials: Option<Arc<Once>>,
 }
 
@@ -229,7 +229,7 @@ impl Options {
         }
     }
 
-    /// Returns these options, with the options of `base` where these set nothing.
+    /// Returns these options. What they do not set is as in `base`.
     pub(crate) fn over(&self, base: &Self) -> Self {
         Self {
             acls: self.acls.as_ref().or(base.acls.as_ref()).cloned(),

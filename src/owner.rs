@@ -1,4 +1,4 @@
-//! Owns [`Owner`]: its holds, and the mutexes that let its calls acquire one at a time.
+//! Owns [`Owner`]. For each lock, an owner has at most one hold, and only one of its calls acquires at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::path::LockPath;
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Mutex<Register>>);
 
-/// The locks of an owner, by session and path.
+/// The state of each lock of an owner, by session and path.
 type Register = HashMap<(usize, LockPath), Arc<Owned>>;
 
-/// One lock of an owner.
+/// What an owner shares among its calls for one lock.
 #[derive(Default)]
 pub(crate) struct Owned {
     hold: Mutex<Weak<Hold>>,
@@ -40,7 +40,7 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// Returns the owner's hold, unless all its guards are gone.
+    /// Returns the owner's hold; `None` if no guard of it is left.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
         locked(&self.hold).upgrade()
     }
@@ -63,7 +63,7 @@ impl Owner {
     /// Returns the owner's entry for this lock.
     pub(crate) fn of(&self, lock: &Lock) -> Arc<Owned> {
         let mut owned = locked(&self.0);
-        // Remove entries without a hold and without a call.
+        // Remove the entries that neither a guard nor a call of the owner uses.
         owned.retain(|_, owned| Arc::strong_count(owned) > 1 || locked(&owned.hold).strong_count() > 0);
         Arc::clone(owned.entry((lock.session.identity(), lock.path.clone())).or_default())
     }

@@ -187,7 +187,7 @@ impl ReentrantMutex {
     }
 }
 
-/// Returns another guard of a hold, or its loss.
+/// Returns another guard of a hold, or the loss if the hold was lost.
 fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
     match hold.state().loss() {
         Some(loss) => Err(loss.into()),

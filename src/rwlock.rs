@@ -229,7 +229,8 @@ impl RwLockWriteGuard {
     /// Turns the writer into a reader, without a gap for another writer. Readers right behind it are granted the lock.
     ///
     /// The token stays that of the writer, because a new token would be larger than those of the writers in the queue. The
-    /// downgrade is one transaction, as in Curator. The call ends at the latest when trust in the hold ends.
+    /// downgrade is one transaction, as in Curator. The call ends at the latest when the hold is no longer
+    /// [trusted](crate::HoldMonitor::valid_for).
     ///
     /// # Cancel safety
     ///

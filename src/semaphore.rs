@@ -26,8 +26,8 @@ use crate::session::Session;
 /// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore and a
 /// [`Mutex`](crate::Mutex), or another lock, at one path do not see each other: both are granted at the same time.
 ///
-/// A permit is free as soon as its guard is dropped, even if a call to the limited service is still running there. If
-/// the service counts such calls, make each in its own task, which owns the permit.
+/// A permit is free as soon as its guard is dropped, even if the limited service is still working on a call. If the
+/// service counts such calls, make each call in its own task, which owns the permit.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time do not order their holders.
 ///
@@ -61,7 +61,7 @@ use crate::session::Session;
 #[doc(alias = "InterProcessSemaphoreV2")]
 #[derive(Clone)]
 pub struct Semaphore {
-    /// The lock that takes one permit.
+    /// The lock for one permit.
     permit: Lock,
     permits: u32,
 }
@@ -271,7 +271,8 @@ impl Semaphore {
     /// As [`contenders`](Self::contenders).
     pub async fn missing_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        // Of the waiters, only the first has created its nodes here. So what exceeds the permits is what it misses.
+        // Of the waiters, only the first has created nodes in `leases`. So the nodes beyond the number of permits are the
+        // permits that this waiter misses.
         let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
     }
@@ -321,7 +322,7 @@ impl Semaphore {
     }
 }
 
-/// Creates the lock that takes `count` permits: a turn among the callers, and a node for each permit.
+/// Creates the lock for `count` permits. It has a node in the queue of callers, and a node for each permit.
 fn lock(session: &Session, path: &LockPath, options: &Options, count: u32, permits: u32) -> Result<Lock> {
     let turns = Queue::new(&LockPath::new(&path.child(TURNS))?, Kind::Lock);
     let leases = Queue::new(&LockPath::new(&path.child(LEASES))?, Kind::Lease);

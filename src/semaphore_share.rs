@@ -1,7 +1,7 @@
 //! Owns [`SemaphoreShare`]: permits of a semaphore that a process keeps for its tasks.
 //!
-//! One task keeps the permits of a share. Calls send it messages, which it handles in order; a dropped permit comes
-//! back as a message.
+//! One task, the keeper, has the permits of a share. Calls send it messages, which it handles in order. A dropped
+//! [`SharePermit`] comes back to it as a message.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -65,7 +65,7 @@ pub struct SemaphoreShare {
     keeper: Arc<OnceLock<UnboundedSender<Message>>>,
 }
 
-/// The longest idle time and the longest turn: more than a process lives. Without a limit, the end of a turn could be past
+/// The longest idle time and the longest turn. No process lives longer. Without a limit, the end of a turn could be past
 /// what an `Instant` can hold.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
@@ -163,7 +163,7 @@ enum Message {
     Returned(Lent),
 }
 
-/// A permit of the share, and when the share's turn with it ends.
+/// A permit of the share, and the end of its [turn](SemaphoreShare::with_turn).
 #[derive(Debug)]
 struct Lent {
     permit: SemaphorePermit,
@@ -180,9 +180,10 @@ struct Idle {
 /// The result of a task that the keeper has spawned.
 enum Done {
     Grown(Result<SemaphorePermit>),
-    /// Whether the permit is to be released for another process.
+    /// The keeper has asked whether another process misses a permit. `true`: this permit is to be released for that
+    /// process.
     Looked(Lent, bool),
-    /// The idle permit of this task has changed. `is_over`: it is to be released.
+    /// The idle permit that this task watches has changed its state, or is to be released (`is_over`).
     Noticed {
         is_over: bool,
     },
@@ -195,12 +196,12 @@ struct Keeper {
     back: WeakUnboundedSender<Message>,
     waiting: VecDeque<oneshot::Sender<Result<SharePermit>>>,
     idle: Vec<Idle>,
-    /// The number of permits that are lent, or kept while the share asks whether another process misses one.
+    /// The number of permits that tasks use, or that are kept while the keeper asks whether another process misses one.
     used: usize,
     /// Whether another permit is being acquired.
     is_growing: bool,
-    /// Whether the share is asking if another process misses a permit. It asks for one permit at a time, so it releases
-    /// one at a time.
+    /// Whether the keeper is asking if another process misses a permit. It asks for one of its permits at a time, so it
+    /// does not release several permits for one caller.
     is_looking: bool,
     tasks: JoinSet<Done>,
 }
@@ -228,7 +229,7 @@ impl Keeper {
                 Some(done) = self.tasks.join_next_with_id() => match done {
                     Ok((task, done)) => self.done(task, done),
                     Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-                    // An aborted task: its idle permit was lent.
+                    // The task was aborted because its idle permit was lent.
                     Err(_) => {}
                 },
             }
@@ -279,8 +280,8 @@ impl Keeper {
         SharePermit { lent: Some(lent), back: self.back.clone() }
     }
 
-    /// Takes the idle permit that was used last, of those certainly held, so that the others reach their idle time and
-    /// are released.
+    /// Takes the idle permit that was used last, of those that are held and not revoked. So the other permits reach their
+    /// idle time and are released.
     fn take(&mut self) -> Option<Lent> {
         let is_held = |idle: &Idle| {
             let permit = idle.lent.permit.monitor();
@@ -334,7 +335,7 @@ impl Keeper {
     /// Keeps an idle permit until it is lent, lost or revoked, or its idle time is over.
     fn idle(&mut self, lent: Lent) {
         let (permit, idle_time) = (lent.permit.monitor(), self.settings.idle_time);
-        // Changes count from now on, not from the first poll of the task.
+        // `changed` compares with the state at this call, not with the state at the first poll of the task.
         let changed = permit.changed();
         // A suspended permit has no idle time: a call may be waiting until it is held again.
         let is_held = permit.state() == HoldState::Held;
@@ -350,7 +351,7 @@ impl Keeper {
     }
 }
 
-/// Returns whether a permit is neither lost nor revoked.
+/// Returns whether the hold of a permit has not ended and nobody has asked to release it.
 fn is_kept(permit: &HoldMonitor) -> bool {
     !permit.state().has_ended() && permit.revoke_requested().now_or_never().is_none()
 }
@@ -378,7 +379,7 @@ impl Deref for SharePermit {
 
 impl Drop for SharePermit {
     fn drop(&mut self) {
-        // Without a handle of the share, the permit is released.
+        // If the share has no handle any more, this drop releases the permit.
         if let (Some(lent), Some(back)) = (self.lent.take(), self.back.upgrade()) {
             _ = back.send(Message::Returned(lent));
         }

@@ -148,8 +148,8 @@ impl LocalSession {
         self.local.servers.resume();
     }
 
-    /// Deletes the nodes of all holders at `path`, in any session, as an operator could. The holders may hold a lock,
-    /// permits or a leadership. An event informs them of the loss, with [`Loss::Deleted`](crate::Loss::Deleted).
+    /// Deletes the nodes of all holders at `path`, in any session, as an operator could. The holders of a lock, of permits
+    /// or of a leadership lose it with [`Loss::Deleted`](crate::Loss::Deleted).
     ///
     /// # Errors
     ///

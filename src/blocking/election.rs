@@ -1,4 +1,4 @@
-//! Owns the blocking [`Election`], and [`Term`], a view of the leadership for a closure.
+//! Owns the blocking [`Election`], and [`Term`], which the closure of [`Election::run`] gets.
 
 use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};

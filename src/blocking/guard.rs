@@ -1,4 +1,4 @@
-//! Owns [`Guard`], the guard of any recipe for a thread.
+//! Owns [`Guard`], a held lock of any blocking recipe.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -43,7 +43,7 @@ use crate::hold::Hold;
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard<G> {
     guard: G,
-    // Dropped after the guard, which deletes its node on this runtime.
+    // Dropped after `guard`, whose drop deletes the lock's nodes on this runtime.
     runtime: Runtime,
 }
 

@@ -98,7 +98,8 @@ impl ReentrantMutex {
         self.held(self.inner.lock(owner))
     }
 
-    /// Acquires the lock without waiting for other contenders. Returns `None` if one was ahead of `owner`.
+    /// Acquires the lock without waiting for other contenders. Returns `None` if one was ahead of `owner`, or while
+    /// another call of `owner` is acquiring the lock.
     pub fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         self.maybe_held(self.inner.try_lock(owner))
     }

@@ -1,9 +1,9 @@
 //! Owns [`Runtime`]: the runtime of a blocking session, on a thread of its own, and how other threads wait on it.
 //!
-//! 1. Futures are polled on the thread that waits for them. The runtime's thread only drives sockets, timers and the tasks
-//!    of the session. So nothing that a user does in a call can delay them.
-//! 2. The thread lives until the last clone of [`Runtime`] is dropped and the session is over. So no call finds a runtime
-//!    that has ended.
+//! 1. A future is polled on the thread that waits for it. Once the session is connected, the runtime's thread only drives
+//!    sockets, timers and tasks. So a call of the user that computes or blocks does not delay the session.
+//! 2. The runtime's thread lives until the last clone of [`Runtime`] is dropped and the session is over. So no call
+//!    finds a runtime that has ended.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,12 +19,12 @@ use crate::session::{Session, SessionState};
 #[derive(Clone)]
 pub(super) struct Runtime {
     handle: Handle,
-    /// Nothing is ever sent. The thread waits until the last clone is dropped.
+    /// Nothing is ever sent here. The runtime's thread ends only after the last clone of this sender is dropped.
     _used: mpsc::Sender<Infallible>,
 }
 
 impl Runtime {
-    /// Starts a thread with a runtime, and connects a session there. Panics where tokio polls a future.
+    /// Starts a thread with a runtime, and connects a session there. Panics where tokio polls a future, as in a task.
     pub(super) fn start<F: Future<Output = Result<Session>>>(
         connect: impl FnOnce() -> F + Send + 'static,
     ) -> Result<(Session, Self)> {
@@ -42,7 +42,7 @@ impl Runtime {
             runtime.block_on(async move {
                 let session = connect().await;
                 let states = session.as_ref().ok().map(Session::states);
-                // If no thread waits for the answer any more, this drops the session, and so closes it.
+                // If the caller does not wait any more, this drops the session, and so closes it.
                 drop(sender.send(session.map(|session| (session, Handle::current()))));
                 if let Some(mut states) = states {
                     states.wait_for(|state| state == SessionState::Ended).await;
@@ -58,7 +58,8 @@ impl Runtime {
         Ok((session, Self { handle, _used: used }))
     }
 
-    /// Blocks this thread until `future` is ready. Panics where tokio polls a future, before it polls this one.
+    /// Blocks this thread until `future` is ready. Panics where tokio polls a future, as in a task, and then does not poll
+    /// `future`.
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }

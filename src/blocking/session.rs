@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Connects in the background, and does not wait for a server. Panics in a task of tokio, as all calls that
-    /// [block](crate::blocking#inside-a-tokio-runtime). See [`lazy`](crate::Session::lazy) of the async session.
+    /// [block](crate::blocking#inside-a-tokio-runtime) do. See [`lazy`](crate::Session::lazy) of the async session.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 pub struct Waiting<G> {
     /// The async waiter. `None` once it has returned its guard or an error.
     waiting: Option<crate::lock::Waiting<G>>,
-    // Dropped after the waiter, which deletes its node on this runtime.
+    // Dropped after `waiting`, whose drop deletes the waiter's node on this runtime.
     runtime: Runtime,
 }
 

@@ -33,7 +33,7 @@ use crate::session::{Interrupt, Looks, Zk, found};
 /// ```
 pub struct Observer {
     lock: Lock,
-    /// `None` before the first look.
+    /// `None` before the first call of [`changed`](Self::changed).
     looks: Option<Looks>,
     /// The leader that was returned last. Inner `None`: there was no leader. Outer `None`: nothing was returned yet.
     last: Option<Option<Contender>>,
@@ -96,8 +96,8 @@ fn is_news(last: Option<&Option<Contender>>, leader: Option<&Contender>) -> bool
     }
 }
 
-/// The leader, if there is one, and the watch for its change, if one was set. Outer `None`: the leader has changed since
-/// the listing.
+/// The leader, and the watch for a change, if one was set. Inner `None`: there is no leader. Outer `None`: the leader has
+/// changed since the listing.
 type Seen = (Option<Option<Contender>>, Option<OneshotWatcher>);
 
 const CHANGED: Seen = (None, None);
@@ -110,8 +110,8 @@ async fn look(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Seen, Interrupt> {
     }
 }
 
-/// Reads the node of the first candidate. Watches the node, unless its name is longer than any that this crate creates:
-/// the observer has reserved bytes for the watch of such a name.
+/// Reads the node of the first candidate. Watches the node, unless its name is longer than all names that this crate
+/// creates: the observer has reserved too few bytes for a watch on a longer name.
 async fn read_leader(
     lock: &Lock,
     queue: &Queue,
@@ -134,7 +134,7 @@ async fn read_leader(
     Ok((Some(Some(leader)), watch))
 }
 
-/// Watches for a first candidate: the children of the path, or the creation of a missing path.
+/// Watches for the first candidate to come: watches the children of the path, or the creation of a missing path.
 async fn watch_for_any(core: &Arc<Core>, path: &str, zk: &Zk) -> Result<Seen, Interrupt> {
     let children = zk.retry("watch_children", || zk.watch_children(path)).await?;
     let (nobody, watch) = match found(children, "watch", path)? {

@@ -9,12 +9,12 @@ use crate::lock::Lock;
 use crate::session::{Session, SessionState};
 use crate::telemetry;
 
-/// A term that returns sooner than this has failed: most likely it could not begin its work. Without a pause the candidate
-/// would be elected again some hundred times a second.
+/// A term that returns sooner than this has failed: most likely it could not begin its work. Without a pause after it, the
+/// candidate could be elected again some hundred times a second.
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// After a term that is longer than this, the next pause is [`FIRST_PAUSE`] again.
+/// The longest pause. After a term that is longer than this, the next pause is [`FIRST_PAUSE`] again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a term has ended.
@@ -40,8 +40,8 @@ impl Pauses {
         Self { session: lock.session.clone(), path, last: None }
     }
 
-    /// Waits after a term that has failed, but not longer than the session lasts. `led`: the length of the term. Call this
-    /// after the leadership was resigned, so that other candidates lead meanwhile.
+    /// Pauses if the term has failed. Ends early if the session is closed or over. `led`: the length of the term. Call
+    /// this after the candidate has resigned, so that other candidates can lead meanwhile.
     pub(crate) async fn after(&mut self, led: Duration, end: TermEnd) {
         if led > LONGEST_PAUSE {
             self.last = None;

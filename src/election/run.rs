@@ -14,7 +14,7 @@ use crate::election::{Election, Leadership};
 use crate::error::{Error, Result};
 use crate::hold::HoldMonitor;
 
-/// The first pause after a campaign that has failed; each further pause is twice as long.
+/// The first pause after a campaign that has failed. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -33,7 +33,8 @@ where
         };
         let Some(leadership) = won else { return Ok(()) };
         let (began, monitor) = (Instant::now(), leadership.monitor());
-        // `lead` drops the term's future when it ends, before the resignation, and catches a panic of that drop too.
+        // When `lead` ends, it has dropped the term's future, so the candidate resigns later. A panic of that drop is
+        // caught, too.
         let lead = async { monitor.run_until_lost(term(monitor.clone())).await };
         let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
         let led = tokio::select! {
@@ -65,7 +66,8 @@ where
     }
 }
 
-/// Campaigns until the election is won, with a pause after each failure. Returns `None` once the session is closed.
+/// Campaigns until the election is won, with a pause after each failure. Returns `None` once the session is closed or
+/// drained.
 pub(crate) async fn win(election: &Election) -> Result<Option<Leadership>> {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -1,11 +1,11 @@
-//! Owns [`CurrentTerm`], the latest term of an election.
+//! Owns [`CurrentTerm`], the latest leadership of an election's handle.
 
 use std::sync::{Arc, Mutex};
 
 use crate::hold::HoldMonitor;
 use crate::locked::locked;
 
-/// The latest term, which an election and its clones share.
+/// The latest leadership that a handle of the election or one of its clones has won. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 
@@ -16,7 +16,7 @@ impl CurrentTerm {
         drop(before);
     }
 
-    /// Returns a view of the term, unless the term has ended.
+    /// Returns a monitor of the leadership, unless it has ended.
     pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
         let term = locked(&self.0).clone();
         term.filter(|term| !term.state().has_ended())

@@ -29,7 +29,7 @@ use crate::request::{invalid, is_over, refused, validate_data, validate_path};
 /// The pause before a refused request is retried.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause before a second delete: a server may apply a create late whose connection was lost.
+/// The pause before a second delete. After a connection is lost, a server may still apply a create that was sent over it.
 const SECOND_SEARCH: Duration = Duration::from_secs(1);
 
 /// The most data of a node, so that a request with it fits into a server's `jute.maxbuffer`.
@@ -44,11 +44,11 @@ struct Place {
     session: Session,
     path: String,
     data: Arc<[u8]>,
-    /// Dead once the [`KeptNode`] is dropped or removed. The node is then being deleted, and the place is free soon.
+    /// Dead once the [`KeptNode`] is dropped or removed. The node is then being deleted, and the path can be kept again soon.
     handle: Weak<()>,
 }
 
-/// Frees a place in [`PLACES`] when dropped.
+/// Removes a place from [`PLACES`] when dropped.
 struct PlaceGuard(Place);
 
 impl Place {
@@ -56,7 +56,7 @@ impl Place {
         self.session == *session && self.path == path
     }
 
-    /// Takes the place. Fails if this session already keeps a node there.
+    /// Adds this place to [`PLACES`]. Fails if the session already keeps a node at the path.
     fn take(self) -> Result<PlaceGuard> {
         let mut taken = None;
         PLACES.send_if_modified(|places| {
@@ -89,7 +89,7 @@ impl Drop for PlaceGuard {
     }
 }
 
-/// The state of the node, as of the last turn.
+/// The state of the node, as the task that keeps the node saw it last.
 #[derive(Clone, Debug)]
 enum Standing {
     Absent,
@@ -111,7 +111,7 @@ enum Standing {
 
 /// The newest data to write.
 struct Data {
-    /// Counts the changes.
+    /// 0 for the initial data, and one more after each change.
     number: u64,
     bytes: Arc<[u8]>,
 }
@@ -121,7 +121,7 @@ struct Data {
 /// Curator calls this a `PersistentNode`. Dropping it deletes the node in the background.
 ///
 /// A task on the tokio runtime of the [`keep`](Self::keep) call keeps the node. While this runtime is blocked, the node is not
-/// created again. After a change or a deletion the task looks immediately, but at most five times a second.
+/// created again. After the node was changed or deleted, the task reads it immediately, but at most five times a second.
 ///
 /// The node is deleted with its ZooKeeper session: after a [`close`](Session::close) or a [`drain`](Session::drain), once the
 /// last clone of the session's client is dropped.
@@ -170,9 +170,8 @@ impl KeptNode {
     ///
     /// Missing ancestors are created one by one, according to the [options](zookeeper_recipes::Options::with_parents) of the
     /// session, which also set the ACLs of the node. Another client's node at `path` is left alone, and ours is created once that
-    /// node is gone. The same holds for the node of our own last session: it stands for the service until the servers expire that
-    /// session. Data that another client writes to the node stays until the node is created again, or until
-    /// [`set_data`](KeptNode::set_data).
+    /// node is gone. The same holds for the node of our own last session, which stays until the servers expire that session. Data
+    /// that another client writes to the node stays until the node is created again, or until [`set_data`](KeptNode::set_data).
     ///
     /// # Errors
     ///
@@ -203,8 +202,8 @@ impl KeptNode {
         Ok(Self { node, standing, _handle, stop, task })
     }
 
-    /// Keeps the node of a member, once this session's former node at the path is removed. With `waits`, waits even while that
-    /// node is kept.
+    /// Keeps the node of a member. If this session is removing a node at the path, waits for the end of the removal. With
+    /// `waits`, also waits while another [`KeptNode`] of this session keeps a node there.
     pub(crate) async fn of_member(session: &Session, path: &str, data: &[u8], waits: bool) -> Result<Self> {
         loop {
             match Self::begin(session, path, data, true) {
@@ -299,8 +298,8 @@ impl KeptNode {
         self.there(number, false).await
     }
 
-    /// Waits until the node exists with the data of this number, or a later one. With `is_free`, another session's node is an
-    /// error.
+    /// Waits until the node exists with the data of this number, or later data. With `is_free`, another session's node at the
+    /// path is an error.
     async fn there(&self, number: u64, is_free: bool) -> Result<()> {
         let mut standing = self.standing.clone();
         loop {
@@ -356,7 +355,7 @@ impl fmt::Debug for KeptNode {
     }
 }
 
-/// Keeps the node until `stopped` resolves, and then removes it. Returns the error if the session ends first.
+/// Keeps the node until `stopped` resolves, and then removes the node. Returns the session's error if the session ends first.
 async fn run(
     node: Arc<Node>,
     looks: Looks,
@@ -404,8 +403,8 @@ async fn keep(node: &Node, mut looks: Looks, standing: &watch::Sender<Standing>)
 }
 
 impl Node {
-    /// Looks, and creates or writes the node if needed. `written` is the number of the data written last. If that is the
-    /// newest data, but the node has other data, another client has overwritten it. That is left alone.
+    /// Reads the node, and creates or writes it if needed. `written` is the number of the data written last. If the newest data
+    /// was written, but the node has other data, another client has overwritten it. The other client's data then stays.
     async fn turn(
         &self,
         looks: &mut Looks,
@@ -414,7 +413,7 @@ impl Node {
         standing: &watch::Sender<Standing>,
     ) -> Result<Standing> {
         let mut look = self.look(looks).await?;
-        // A later change wakes the task.
+        // A change of the data after this point wakes the task again.
         let (number, bytes) = {
             let newest = data.borrow_and_update();
             (newest.number, newest.bytes.clone())
@@ -467,7 +466,7 @@ impl Node {
         look.await
     }
 
-    /// Creates the node, after its missing ancestors.
+    /// Creates the node. If its parent is missing, creates the missing ancestors first, unless the options forbid it.
     async fn create(&self, data: &[u8]) -> Result<Result<(), ZkError>> {
         let options = self.session.lock_options();
         let own = &CreateMode::Ephemeral.with_acls(options.acls());
@@ -512,7 +511,8 @@ impl Node {
         let news = &self.is_announced.then(|| format!("{path}.{}", Uuid::new_v4().simple()));
         let write = self.session.request(Some(Duration::MAX), |client| async move {
             let Some(news) = news else { return client.set_data(path, data, Some(version)).await.map(drop) };
-            // Creating `news` fires the watches on the parent's children. No listing shows `news`.
+            // Creating `news` fires the watches on the parent's children. The same transaction deletes `news`, so no listing
+            // shows it.
             let mut writer = client.new_multi_writer();
             writer.add_set_data(path, data, Some(version))?;
             writer.add_create(news, &[], &CreateMode::Ephemeral.with_acls(self.session.lock_options().acls()))?;
@@ -548,7 +548,7 @@ async fn delete(node: &Node, id: SessionId) -> Result<()> {
             if client.session_id() != id {
                 return Ok(());
             }
-            // Our node may have been created over another connection. After a sync this server knows it, too.
+            // Our node may have been created over another connection. After a sync this server has the node, too.
             client.sync(path).await?;
             match client.check_stat(path).await? {
                 Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,

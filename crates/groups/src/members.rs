@@ -3,15 +3,16 @@
 //! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other
 //!    children are not members.
 //! 2. One task reads the group for all subscribers of a `Members` and its clones. It has one watch, on the children of the path.
-//!    An event only triggers a look: the task lists the children, and each subscriber compares the set with the one it returned
-//!    last. Looks begin at least 200 ms apart, so flapping members cost a bounded number of requests.
-//! 3. The stat of a listing has the number of creates under the path so far. If it has grown by exactly the number of new names,
-//!    only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are read.
+//!    An event of this watch starts a *look*: the task lists the children, and reads the nodes that may be new or changed. Each
+//!    subscriber compares the set with the one it returned last. Looks begin at least 200 ms apart, so flapping members cost a
+//!    bounded number of requests.
+//! 3. The stat of a listing shows the number of creates under the path so far. If this number has grown by exactly the number of
+//!    new names, only the new nodes are read. Otherwise a member was away or has changed its data, and all nodes are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes the data also creates and deletes a child
 //!    (`kept_node`). The create fires the watch and is counted, and no listing shows the child.
-//! 5. No wait relies on an event alone: everything is read again every 20 to 30 s.
-//! 6. A member whose node is gone stays in the set for the grace. A listing sent after the grace removes the member. The clock
-//!    alone never does, so an outage removes no member.
+//! 5. No wait relies on an event alone: without events, everything is read again every 20 to 30 s.
+//! 6. A member whose node is gone stays in the set for the [grace](Members::with_grace). Only a listing sent after the grace
+//!    removes the member, and not the clock alone. So an outage of this process removes no member.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +35,7 @@ const BURST: usize = 500;
 /// The most data of a member: every process of a group reads the data of all members, after an outage all at once.
 const MAX_DATA_BYTES: usize = 4 * 1024;
 
-/// A look reads all data again if the last full read is this old. [`Looks`] look after this time even without an event.
+/// A look reads all nodes again if the last full read is this old. Without events, [`Looks`] come 20 to 30 s apart.
 const SLOW: Duration = Duration::from_secs(20);
 
 /// A group of processes: its members, with the data of each, across lost connections and sessions.
@@ -191,11 +192,11 @@ impl Members {
     /// The node goes when the member leaves, and when the servers expire its session. If the member is back within the grace with
     /// the same data, [`changed`](MemberChanges::changed) does not return. So a renewed session, or a restart under the same
     /// name, is not a change. [`Member::generation`] is larger afterwards. Without a grace, a member that was away and is back is
-    /// a change, even if no look came in between.
+    /// a change, even if no listing came in between.
     ///
-    /// This process measures the grace, from the look that missed the member. When the grace ends, one more listing removes the
-    /// member. So an outage of this process removes no member. The grace applies to [`changes`](Self::changes) of this value and
-    /// of clones made from it.
+    /// This process measures the grace, from the listing in which the member was missing. When the grace ends, one more listing
+    /// removes the member. So an outage of this process removes no member. The grace applies to [`changes`](Self::changes) of
+    /// this value and of clones made from it.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.group.grace = grace.min(LONGEST);
@@ -325,8 +326,9 @@ impl Members {
     /// Subscribes to the set of members. The first [`changed`](MemberChanges::changed) returns the present set.
     ///
     /// One task reads the group for all subscribers of this value and its clones, on the tokio runtime of the first subscriber.
-    /// The task ends with the last one. A change costs one listing, and one read if a member has joined or has changed its data.
-    /// The task looks at most five times a second. At rest it reads everything every 20 to 30 s, in case an event was lost.
+    /// The task ends with the last subscriber. A change costs one listing, and one read if a member has joined or has changed
+    /// its data. The task reads the group at most five times a second. At rest it reads everything every 20 to 30 s, in case an
+    /// event was lost.
     ///
     /// # Panics
     ///
@@ -366,8 +368,9 @@ impl Membership {
 
     /// Whether the member's node exists in the present ZooKeeper session, as far as is known.
     ///
-    /// False while the session is renewed, and while another node has the name: that of the member's last session until it
-    /// expires, or that of another process. The member joins again as soon as the name is free.
+    /// False while the session is renewed, and while another session's node has the name. This may be the node of the member's
+    /// last session, until that session expires, or the node of another process. The member joins again as soon as the name is
+    /// free.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.node.is_created()
@@ -507,10 +510,10 @@ impl MemberChanges {
         }
     }
 
-    /// Waits until the task has sent a result since the last call.
+    /// Waits for the next result of the task that reads the group.
     async fn next(&mut self) -> Result<Arc<[Member]>> {
         loop {
-            // This fails if the task is gone with its runtime.
+            // This fails if the task has ended: the session is over, or the task's runtime has shut down.
             self.seen.changed().await.map_err(|_| Error::Closed)?;
             match &*self.seen.borrow() {
                 Seen::Failed(error) => return Err(error.clone()),
@@ -546,7 +549,7 @@ impl fmt::Debug for MemberChanges {
     }
 }
 
-/// The result of the task's last look.
+/// What the task that reads the group has found last.
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Nothing,
@@ -610,7 +613,7 @@ async fn begin(group: &Group, seen: &watch::Sender<Seen>) -> Option<Looks> {
     None
 }
 
-/// The result of the looks at a group so far.
+/// What was read of a group so far.
 #[derive(Default)]
 struct View {
     /// The group node's `czxid`, and twice the number of creates under it.
@@ -636,7 +639,7 @@ impl View {
         let now = Instant::now();
         let Listing { names, parent } = group.list(looks).await?;
         let new: Vec<_> = names.iter().filter(|name| !self.there.contains_key(*name)).cloned().collect();
-        // `cversion` is 2 × creates − children, so the sum is 2 × creates.
+        // `cversion` counts creates and deletes: it is 2 × creates − children. So its sum with the children is 2 × creates.
         let parent = parent.map(|stat| (stat.czxid, stat.cversion.wrapping_add(stat.num_children)));
         let accounted = |(node, doubled_creates): (i64, i32)| {
             let added = i32::try_from(2 * new.len()).unwrap_or_default();
@@ -654,7 +657,7 @@ impl View {
         self.away.retain(|_, (_, until)| now < *until);
         for name in names {
             let known = before.get(&name).filter(|_| reads_new);
-            // A node that could not be read was deleted after the listing.
+            // A listed node that was not found was deleted after the listing.
             let Some(found) = read.get(&name).or(known).cloned() else { continue };
             before.remove(&name);
             if found.is_some() {
@@ -721,8 +724,8 @@ async fn list_and_watch(client: Client, path: &str) -> Result<(Listing, Vec<Ones
             Err(ZkError::NoNode) => {}
             Err(error) => return Err(error),
         }
-        // A watch on a missing path fires when the path is created. If the path exists by now, the watch is on its data instead:
-        // list again.
+        // A watch on a missing path fires when the path is created. If the path was created meanwhile, this watch is on its data
+        // instead: list again.
         if let (None, watch) = client.check_and_watch_stat(path).await? {
             return Ok((Listing::default(), vec![watch]));
         }

@@ -26,7 +26,7 @@
 //! lock. So an old or wrong plan costs time, but never gives a shard to two owners.
 //!
 //! * **Few moves.** When a process joins or leaves, about as many shards move as it owns. No process gets more than 1.1 times the
-//!   mean, rounded up.
+//!   mean, rounded up, unless operators pin more to it.
 //! * **No move for a restart.** A process that is back under its name within the [grace](ShardsBuilder::grace) gets its shards
 //!   again.
 //! * **Short hand-overs.** The new owner queues before the old one releases, so a shard is without an owner for about a round
@@ -171,10 +171,10 @@ impl Shards {
     /// [`Shard::monitor`].
     ///
     /// If `serve` panics, or returns before this member asked it to end, its shard is released. This member takes the shard again
-    /// after a pause of 1 s, which doubles up to 30 s. Meanwhile another member may take it, after
-    /// [`patience`](ShardsBuilder::patience). A panic is logged as a warning, and does not end the other shards: one shard that
-    /// makes every owner panic would take down the fleet, member by member. So handle errors in `serve`, and return where a retry
-    /// may help.
+    /// after a pause of 1 s, which doubles up to 30 s. Meanwhile another member may take it, after the
+    /// [grace](ShardsBuilder::grace) and the [`patience`](ShardsBuilder::patience). A panic is logged as a warning, and does not
+    /// end the other shards: otherwise a shard that makes every owner panic would take down the fleet, member by member. So handle
+    /// errors in `serve`, and return where a retry may help.
     ///
     /// The call waits while the name is [taken](ShardsBuilder::name_limit), in outages, also at its start, and while the session
     /// is renewed. If the session has no room for more locks, the member keeps the shards it has, and others take the rest.

@@ -3,12 +3,13 @@
 
 // 1. A number is the mutex at `<path>/<number>`, which provides exclusion, growing tokens, loss and release. This file decides
 //    only which mutex to lock. A mistake here makes a claim slow, but never gives a number to two holders.
-// 2. A look is one request that reads how many nodes each number has. Two claims that choose the same number meet in the queue of
-//    its mutex. The second claim leaves this queue at once, looks again, and tries any free number.
-// 3. `<path>/queue-<count>` is another mutex. A claim that finds no free number locks it. Only its holder waits for a number: it
-//    watches the numbers, takes the first that becomes free, and releases the queue mutex. So a release wakes one claim. Later
-//    claims see in their look that they must queue. Claims with another count use another queue mutex, because its holder waits
-//    only for numbers below its own count.
+// 2. A *look* is one request that reads how many nodes each number's mutex has. A number without nodes is free. If two claims
+//    choose the same number, one is second in the queue of its mutex. That claim leaves this queue at once, looks again, and
+//    tries another free number.
+// 3. `<path>/queue-<count>` is another mutex, the queue mutex. `claim` locks it if no number is free or other claims queue.
+//    Only its holder waits for a number: this claim watches the numbers, takes one that becomes free, and releases the queue
+//    mutex. So a release wakes one claim. Claims with another count use another queue mutex, because a holder waits only for
+//    numbers below its own count.
 // 4. No wait relies on an event alone: the holder of the queue mutex looks again every 20 to 30 s, and every second if it cannot
 //    watch all numbers.
 
@@ -28,16 +29,16 @@ use crate::request::{Found, invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
-/// The prefix of the name of the queue mutex.
+/// The name of the queue mutex is this prefix, `-` and the count.
 const QUEUE: &str = "queue";
 
-/// The most bytes of the paths of all numbers. One request reads them all, and its answer is larger.
+/// The most bytes of the paths of all numbers together. One request reads all numbers, and the answer is larger than the request.
 const MAX_BYTES: usize = 100 * 1024;
 
 /// The most numbers that a waiting claim watches.
 const MAX_WATCHED: u32 = 100;
 
-/// How often a waiting claim that does not watch all numbers looks without an event.
+/// The longest time from one look to the next for a waiting claim that does not watch all numbers.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Numbers from 0 to *n* − 1, each with one holder at a time: worker ids, licences, partitions assigned by hand.
@@ -102,10 +103,11 @@ pub struct Slot {
     number: u32,
 }
 
-/// The result of a look.
+/// What one request has read about all numbers.
 struct Look {
-    /// The numbers without nodes.
+    /// The numbers without nodes, ascending.
     free: Vec<u32>,
+    /// Whether claims queue for a number.
     is_queued: bool,
 }
 
@@ -176,7 +178,7 @@ impl Slots {
     /// several claims meet, this one may get another free number. For a limit, use `tokio::time::timeout`.
     ///
     /// If a number is free and no claim queues, a claim costs one read of all numbers and an uncontended [`Mutex`]. The first
-    /// claim in the queue watches the numbers below 100, and looks every second if there are more.
+    /// claim in the queue watches the numbers below 100. If there are more, it reads all numbers every second.
     ///
     /// A lost connection is not an error. When the session expires, the claim queues again at the tail in the renewed session.
     ///
@@ -266,7 +268,7 @@ impl Slots {
         Ok(try_join_all(listed).await?.into_iter().flatten().collect())
     }
 
-    /// Locks this number, or any other free number.
+    /// Locks this number, or else another free number. `None` if no number is free, or none was given.
     async fn take_one(&self, mut number: Option<u32>) -> Result<Option<Slot>> {
         let mut is_first = true;
         while let Some(wanted) = number {
@@ -274,8 +276,8 @@ impl Slots {
                 Ok(slot) => return Ok(Some(slot)),
                 Err(ahead) => ahead,
             };
-            // Other claims that lost this number choose now, too. They had different numbers of contenders ahead, so they pick
-            // different numbers.
+            // Other claims that did not get this number choose again now, too. Each was at another position in its queue. They
+            // choose by their positions, so they choose different numbers.
             let free = self.look().await?.free;
             let by_place = free.get(ahead.saturating_sub(1)).filter(|_| std::mem::take(&mut is_first));
             number = by_place.copied().or_else(|| any(&free));
@@ -291,7 +293,7 @@ impl Slots {
                 () = turn.revoke_requested() => return Ok(None),
                 number = self.freed() => number?,
             };
-            // A claim that looked before we queued, or does not queue, may have taken this number.
+            // A `try_claim`, or a claim that looked before we queued, may have taken this number.
             if let Ok(slot) = self.take(number).await? {
                 return Ok(Some(slot));
             }
@@ -308,7 +310,7 @@ impl Slots {
             if let Some(number) = self.choose(&self.look().await?.free) {
                 return Ok(number);
             }
-            // The next look sees a release before these watches are set. A later release fires one.
+            // The next look sees a release from before these watches are set. A later release fires a watch.
             looks.due().await;
             let set = looks.look(|client| watch_all(client, watched)).await?;
             let set = set.map_err(|error| refused("watch", &self.path, error))?;
@@ -318,7 +320,8 @@ impl Slots {
         }
     }
 
-    /// Locks a number. If contenders are ahead by now, returns how many.
+    /// Locks a number without waiting for other contenders. Otherwise the inner error is the number of contenders ahead; 0 if
+    /// the lock was lost at once.
     async fn take(&self, number: u32) -> Result<Result<Slot, usize>> {
         let mutex = self.mutex(number)?;
         let claimed = async {
@@ -335,7 +338,7 @@ impl Slots {
         }
     }
 
-    /// The number to take.
+    /// The preferred number if it is free, otherwise the lowest free one.
     fn choose(&self, free: &[u32]) -> Option<u32> {
         let preferred = self.preferred.filter(|number| free.contains(number));
         preferred.or_else(|| free.first().copied())

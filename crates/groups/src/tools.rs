@@ -10,5 +10,5 @@ pub use crate::tools::announcement::Announcement;
 pub use crate::tools::plan::Plan;
 pub use crate::tools::rules::Rules;
 
-/// The most shards of a group: a single member's session has room for the nodes of all of them.
+/// The most shards of a group. If the group's path has at most 48 bytes, one session has room for the nodes of all of them.
 pub(crate) const MOST: u32 = 8_192;

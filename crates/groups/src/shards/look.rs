@@ -8,17 +8,17 @@ use crate::request::read_all;
 /// The most shards in one request.
 const BURST: usize = 500;
 
-/// The lock of a shard, as a look found it.
+/// What a read has found of a shard's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     /// The number of the lock's nodes: of its holder and its waiters.
     pub(crate) nodes: usize,
-    /// How often a node was created or deleted. `None` if the path does not exist.
+    /// How often a node of the lock was created or deleted. `None` if the lock's path does not exist.
     pub(crate) changes: Option<i32>,
 }
 
 /// Reads the locks of these shards. The connected server answers, which may be behind the others. A lock that cannot be read is
-/// left out, so it hides no other.
+/// left out, so that the others are still returned.
 pub(crate) async fn look(session: Session, shards: Vec<u32>, paths: Vec<String>) -> Result<Vec<(u32, Sighting)>> {
     let mut locks = Vec::with_capacity(shards.len());
     for (shard, found) in shards.into_iter().zip(read_all(&session, None, BURST, &paths).await?) {

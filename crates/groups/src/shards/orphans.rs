@@ -2,9 +2,9 @@
 //! no clock.
 //!
 //! A member takes a shard whose lock was seen without a node for *grace* + *rank* · *patience*. The rank is the number of members
-//! that may take the shard before this one, so one comes after the other. Rank 0 is the planned owner, which queues for the lock
-//! instead. Looks come in turns, and a member of rank *r* looks at the shard in every *r*th turn. So the looks of all members
-//! together grow with the logarithm of their number.
+//! that may take the shard before this member, so one member comes after the other. Rank 0 is the planned owner, which queues for
+//! the lock instead. A *turn* is a moment at which a member reads the locks of some shards. A member of rank *r* reads the lock of
+//! a shard in every *r*th turn. So the reads by all members together grow with the logarithm of their number.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use crate::shards::look::Sighting;
 
-/// The least time between two turns of looks.
+/// The least time between two turns.
 const LEAST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Orphans {
     grace: Duration,
     patience: Duration,
-    /// For each shard, how many members may take it before this one. Empty while this member is in no plan.
+    /// This member's rank for each shard. Empty while this member is in no plan.
     ranks: Vec<u32>,
     /// Shards whose locks were seen without nodes: since when, and the last known [`Sighting::changes`].
     empty: HashMap<u32, (Instant, Option<i32>)>,
@@ -33,7 +33,7 @@ impl Orphans {
         Self { grace, patience, ranks: Vec::new(), empty: HashMap::new(), turn: 0, due: None }
     }
 
-    /// Follows another plan, with these ranks. All times start again.
+    /// Follows another plan, with these ranks. For each shard, the time without an owner starts again.
     pub(crate) fn follow(&mut self, ranks: Vec<u32>, now: Instant) {
         self.ranks = ranks;
         self.empty.clear();
@@ -45,7 +45,7 @@ impl Orphans {
         self.ranks.get(shard as usize) == Some(&0)
     }
 
-    /// When the next turn of looks is; `None` without a plan.
+    /// When the next turn is; `None` without a plan.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -54,7 +54,7 @@ impl Orphans {
         now + (self.patience / 2).max(LEAST)
     }
 
-    /// Begins a turn. Returns the shards to look at.
+    /// Begins a turn. Returns the shards whose locks to read.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<u32> {
         self.turn = self.turn.wrapping_add(1);
         self.due = Some(self.next_turn(now));
@@ -62,8 +62,8 @@ impl Orphans {
         (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
     }
 
-    /// Notes the sighting of a shard's lock. Returns whether to take the shard. If the lock has changed since the last look, the
-    /// shard had an owner.
+    /// Notes what was seen of a shard's lock. Returns whether to take the shard. If the lock has changed since it was seen last,
+    /// the shard had an owner meanwhile, and its time without an owner starts again.
     pub(crate) fn note(&mut self, shard: u32, lock: Sighting, now: Instant) -> bool {
         let rank = self.ranks.get(shard as usize).copied().unwrap_or_default();
         if lock.nodes > 0 || rank == 0 {
@@ -78,7 +78,7 @@ impl Orphans {
         now - *since >= self.grace + self.patience * rank
     }
 
-    /// The number of shards seen without an owner for which this member is the next.
+    /// The number of shards seen without an owner that this member takes next.
     pub(crate) fn unassigned(&self) -> usize {
         self.empty.keys().filter(|shard| self.ranks.get(**shard as usize) == Some(&1)).count()
     }

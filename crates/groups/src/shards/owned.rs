@@ -8,8 +8,8 @@ use zookeeper_recipes::HoldMonitor;
 /// The shards that are served, with monitors of their holds.
 pub(crate) type Owned = BTreeMap<u32, HoldMonitor>;
 
-/// The shards whose locks are held at this moment, by the clock. Takes a copy of the set, because a look at a hold may report
-/// its loss to the user's code, and the set may not be locked then.
+/// The shards whose locks are held at this moment, by the clock. Takes a copy of the set: reading the state of a hold may report
+/// its loss to the user's code, and the set must not be locked then.
 pub(crate) fn held(owned: Owned) -> Vec<u32> {
     owned.iter().filter(|(_, hold)| !hold.state().has_ended()).map(|(shard, _)| *shard).collect()
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::tools::Plan;
 
-/// A set that changes all the time is followed after this many settling times.
+/// After this many settling times, a member follows the newest plan even if the set of members still changes.
 const LONGEST: u32 = 10;
 
 /// The plan that a member follows, and the next one.

@@ -2,17 +2,19 @@
 //! shards, serves these shards, and gives back shards that the plan gives to others.
 //!
 //! 1. The owner of a shard is the holder of its lock. A mistake here only delays the service of shards.
-//! 2. A member queues by the plan that it follows, and leaves the queue when its next plan gives the shard to another. A granted
-//!    lock is served if the member's node exists in the present session. After a pause of its process, a member may serve by an
-//!    old plan until it has read the set, and then hands over. A needless move is better than a shard without an owner.
-//! 3. A shard that the plan gives to another member is served until that member queues. The owner reads how many nodes the locks
-//!    of such shards have, in one request for all, soon after a change of the plan and then less often: one to three reads per
-//!    change. If the new owner asked by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority
-//!    of the servers. A member with an old plan would ask as well, and a holder that has no room for a watch on its own node
-//!    would notice late.
+//! 2. A member queues by the plan that it follows, and leaves the queue when its next plan gives the shard to another member. When
+//!    its lock is granted, a shard is served if the member's node exists in the present session. After a pause of its process, a
+//!    member may serve by an old plan until it has read the set of members again. It then hands the shard over. A needless move
+//!    is better than a shard without an owner.
+//! 3. A shard that the plan gives to another member is served until that member queues. To notice this, the owner counts the
+//!    nodes of the locks of such shards, in one request per 500 shards. It does so soon after a change of the plan, and then less
+//!    and less often, down to once a second. If the new owner asked by `revoke` instead, each shard would cost a listing, two
+//!    reads and a write by a majority of the servers. A member with an old plan would ask as well. A holder without room for a
+//!    watch on its own node would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so the set was read after the create.
-//! 5. Each request runs in a task, and the loop only waits for events, so it always follows a stop. The loop computes each plan
-//!    itself, in some tens of milliseconds for a large group. A pool of threads may be full of the user's functions.
+//! 5. Each request runs in a task of its own, so the loop waits for no server, and always obeys a stop. The loop computes each
+//!    plan itself, which takes some tens of milliseconds for a large group. Tokio's threads for blocking calls could all be busy
+//!    with the user's functions.
 //! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
 //!    rules: old rules only mean an old plan.
 
@@ -45,20 +47,20 @@ use crate::tools::Announcement;
 use crate::tools::Plan;
 use crate::tools::Rules;
 
-/// How often the loop runs without an event.
+/// The longest time between two runs of the loop, and between two looks for waiters.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How long the set of owned shards must differ from the logged one before it is logged.
+/// How long the set of owned shards must differ from the set logged last before it is logged.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The least time between two looks for waiters.
+/// The least time between two looks for waiters at the locks of shards that this member should not own.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 /// The shortest and the longest pause of a shard whose function has returned or panicked, or whose lock was refused.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// After this many returns in a row, the function of a shard probably never serves it.
+/// From this many pauses of a shard in a row on, a return of its function is logged as a warning.
 const MANY: u32 = 3;
 
 /// The function that serves shards.
@@ -80,7 +82,7 @@ pub(crate) struct Worker {
     orphans: Orphans,
     meter: Meter,
     states: Vec<State>,
-    /// The last pause of each shard, and how many there were in a row.
+    /// The last pause of each shard, and the number of pauses in a row.
     pauses: HashMap<u32, (Duration, u32)>,
     shown: Shown,
     tasks: JoinSet<Done>,
@@ -88,12 +90,13 @@ pub(crate) struct Worker {
     shards: HashMap<Id, u32>,
     is_looking: bool,
     is_announced: bool,
-    /// The last look has failed, and this was reported.
+    /// Whether the last look at locks has failed, and this was logged.
     cannot_look: bool,
-    /// When to look next at shards that are to be given back, or are held back, and the pause after that look.
+    /// When to look next at the locks of shards that are [to be given back](Worker::is_to_be_given_back) or
+    /// [held back](Worker::is_held_back), and the pause after that look.
     look_at: Instant,
     look_pause: Duration,
-    /// The session is over.
+    /// Why the session is over.
     over: Option<Error>,
 }
 
@@ -109,7 +112,7 @@ impl Drop for Cleared {
 /// The state of a shard in this member.
 enum State {
     Idle,
-    /// A task waits for the lock. A claim is for another member's shard that has no owner.
+    /// A task locks the shard. A claim takes another member's shard that has no owner, and does not wait for the lock.
     Queued {
         task: AbortHandle,
         since: Instant,
@@ -134,7 +137,7 @@ enum Done {
 }
 
 impl Worker {
-    /// Joins the group, and waits for a set of members that was read afterwards.
+    /// Joins the group. Then waits for a set of members that was read after the join, and for the rules.
     pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
         let (members, settings) = (&inner.members, inner.settings);
         let data = Announcement::new(inner.count, false, &inner.data).to_bytes();
@@ -163,7 +166,7 @@ impl Worker {
                 seen => break seen?,
             }
         };
-        // The first plan needs the rules, so this waits even in an outage.
+        // The first plan needs the rules, so this waits until an outage ends.
         let (reader, rules) = Reader::new(&inner.session, inner.plan_path(), inner.count)?.next().await;
         let mut worker = Self {
             function: serve,
@@ -232,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// Whether the member is to end or the session is over, and no shard is served.
+    /// Whether no shard is served, and the member stops, has left the plan, or has no session any more.
     fn is_done(&self) -> bool {
         let is_out = match self.ending() {
             Ending::No => false,
@@ -242,7 +245,7 @@ impl Worker {
         (is_out || self.over.is_some()) && !self.states.iter().any(|state| matches!(state, State::Serving { .. }))
     }
 
-    /// Notes a set of members.
+    /// Handles a new set of members.
     fn see(&mut self, seen: Result<Vec<Member>>) {
         let members = match seen {
             Ok(members) => members,
@@ -269,7 +272,7 @@ impl Worker {
         self.plan();
     }
 
-    /// Notes the rules of the plan node, and waits for its next change.
+    /// Handles the rules of the plan node, and starts a task that waits for the node's next change.
     fn read(&mut self, reader: Reader, rules: Result<Rules>) {
         let (path, name) = (self.inner.plan_path(), &self.inner.name);
         self.is_plan_node_refused &= rules.is_err();
@@ -293,7 +296,7 @@ impl Worker {
         });
     }
 
-    /// Computes the plan of these names and rules, to be followed once it has settled.
+    /// Computes the plan of the present names and rules. The member follows it after the settling time.
     fn plan(&mut self) {
         if !self.names.is_empty() && self.names.iter().all(|name| self.rules.is_drained(name)) {
             let (path, name) = (&self.inner.path, &self.inner.name);
@@ -303,7 +306,7 @@ impl Worker {
         self.view.see(plan, Instant::now());
     }
 
-    /// Takes all steps that are possible now.
+    /// Does everything that is due now: follows a settled plan, locks shards, leaves queues, asks functions to end.
     fn follow(&mut self) {
         let now = Instant::now();
         if self.view.settle(now) {
@@ -315,7 +318,8 @@ impl Worker {
             let membership = self.membership.clone();
             self.tasks.spawn(async move { Done::Announced(membership.set(&data).await) });
         }
-        // A shard counts as moving for the patience only. So a slow owner does not keep this member from other shards.
+        // A queued shard counts as moving only until the patience has passed. So a slow owner does not keep this member from
+        // other shards.
         let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
@@ -356,7 +360,7 @@ impl Worker {
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
-            // Old sightings do not count while this member does not look.
+            // What was seen earlier does not count while this member does not look at other members' shards.
             false if !self.looks_for_orphans() => 0,
             false => self.orphans.unassigned(),
         };
@@ -364,7 +368,7 @@ impl Worker {
         self.meter.measure(Gauges { owned, unassigned, is_plan_node_refused });
     }
 
-    /// Begins to follow another plan.
+    /// Publishes the plan that is followed from now on, and follows its ranks.
     fn adopt(&mut self, now: Instant) {
         let Some(plan) = self.view.followed().cloned() else { return };
         let (path, name) = (&self.inner.path, &self.inner.name);
@@ -375,7 +379,7 @@ impl Worker {
         self.look_soon(now);
     }
 
-    /// Whether this member may act on its plan: it is in the group under its name, and does not stop.
+    /// Whether this member may act on its plan: its node exists, it does not stop, and the session is not over.
     fn is_member(&self) -> bool {
         self.over.is_none() && self.ending() != Ending::Stopping && self.membership.is_joined()
     }
@@ -411,8 +415,8 @@ impl Worker {
         self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
     }
 
-    /// Starts a look if one is due. At shards that are to be given back it looks for waiters. At own shards that are held back,
-    /// and at the shards of other members, it looks whether the owner is missing.
+    /// Starts to read the locks of some shards, if that is due. A shard that is to be given back may have a waiter. An own shard
+    /// that is held back, and a shard of another member, may have no owner.
     fn look(&mut self, now: Instant) {
         if self.is_looking || self.over.is_some() {
             return;
@@ -436,13 +440,14 @@ impl Worker {
         self.tasks.spawn(async move { Done::Looked(look(session, shards, paths).await) });
     }
 
-    /// Whether this member serves a shard that the plan gives to another, and has not asked its function to end.
+    /// Whether this member serves a shard without having asked its function to end, although the plan gives the shard to another
+    /// member, or this member's node is missing.
     fn is_to_be_given_back(&self, shard: u32) -> bool {
         let is_served = matches!(&self.states[shard as usize], State::Serving { asked, .. } if !*asked.borrow());
         is_served && !(self.orphans.is_own(shard) && self.is_member())
     }
 
-    /// Whether this member should queue for a shard, but has as many moves under way as are allowed.
+    /// Whether this member should queue for a shard, but does not because it has as many moves under way as are allowed.
     fn is_held_back(&self, shard: u32) -> bool {
         matches!(&self.states[shard as usize], State::Idle) && self.orphans.is_own(shard) && self.is_member()
     }
@@ -470,7 +475,7 @@ impl Worker {
         for (shard, lock) in locks {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
-                // This shard has no owner, so it is not counted with those that owners hand over.
+                // This shard has no owner, so it does not count as one that its owner hands over.
                 State::Idle if lock.nodes == 0 && free < most && self.is_held_back(shard) => {
                     free += 1;
                     self.queue(shard, false);
@@ -520,10 +525,10 @@ impl Worker {
             }
             (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
                 Some(shard) => self.served(shard, Err(failed)),
-                // The panic is not one of the user's function: the runtime has no timers, for example.
+                // The user's function has not panicked. The runtime may have no timers, for example.
                 None => resume_unwind(failed.into_panic()),
             },
-            // An aborted task.
+            // An aborted task, or a leave that was announced.
             _ => {}
         }
     }
@@ -539,7 +544,7 @@ impl Worker {
                 Ok(_) => self.states[shard as usize] = State::Idle,
                 Err(error) => self.refused(shard, error),
             },
-            // The task was aborted just after the grant. The guard is dropped.
+            // The task was aborted when it had ended already. Its guard is dropped.
             _ => {}
         }
     }
@@ -600,12 +605,12 @@ impl Worker {
             }
         }
         if was_asked {
-            // This shard is handed over, so the next one may move: look soon for its waiter.
+            // This shard was handed over, so the next one may move: look soon for a waiter for it.
             self.look_soon(Instant::now());
         }
     }
 
-    /// Pauses a shard. Returns the pause, and how many there were in a row.
+    /// Pauses a shard. Returns the pause, and the number of pauses in a row.
     fn pause(&mut self, shard: u32) -> (Duration, u32) {
         let last = self.pauses.get(&shard);
         let next = last.map_or((FIRST_PAUSE, 1), |(last, times)| ((*last * 2).min(LONGEST_PAUSE), times + 1));
@@ -617,7 +622,7 @@ impl Worker {
     /// When to run again without an event.
     fn wake(&self) -> Instant {
         let now = Instant::now();
-        // A due time at which nothing can be done would make the loop spin.
+        // Waking at a due time at which nothing can be done would make the loop spin.
         let can_look = !self.is_looking && self.over.is_none();
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
@@ -638,7 +643,8 @@ fn discard(failed: JoinError) {
     }
 }
 
-/// The owned shards that were logged last. A pause of the process ends many shards one by one: these changes are logged together.
+/// The owned shards that were logged last. When many shards end one by one, as after a pause of the process, their changes are
+/// logged together.
 #[derive(Debug, Default)]
 struct Shown {
     shards: BTreeSet<u32>,

@@ -1,7 +1,7 @@
 //! Owns [`Rules`]: the text of the plan node, as operators write it. No IO.
 //!
-//! A line is a rule, a comment that begins with `#`, or empty. Before the first rule, a line gives the version of the format. A
-//! text that is written again has its comments first and then its rules, sorted.
+//! A line is a rule, a comment that begins with `#`, or empty. Before the first rule, a line gives the version of the format.
+//! [`Rules`] are written with the version first, then the comments, then the rules, sorted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -60,7 +60,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] with the invalid line. Members ignore such a node.
+    /// [`Error::InvalidInput`] with the invalid line, or if the text is too long or no UTF-8. Members ignore such a node.
     pub fn parse(data: &[u8]) -> Result<Self> {
         if data.len() > MOST_BYTES {
             return Err(invalid(format!("it has {} bytes; {MOST_BYTES} are the most", data.len())));
