@@ -3,12 +3,10 @@
 mod excuses;
 mod facts;
 mod findings;
-mod free;
 mod groups;
 mod margins;
 mod pace;
 mod reading;
-mod round;
 mod table;
 
 use std::error::Error;
@@ -29,7 +27,6 @@ use crate::timeline;
 use crate::workload::{Workload, path, promises};
 
 pub(crate) use self::findings::Promise;
-pub(crate) use self::round::{Round, of_round};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 

@@ -17,7 +17,6 @@ mod leftover;
 mod line;
 mod operator;
 mod progress;
-mod random;
 mod register;
 mod run;
 mod timeline;
@@ -36,7 +35,6 @@ async fn main() -> ExitCode {
         None => run::run(settings).await,
         Some(Command::Judge { out }) => judgement::again(&out),
         Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
-        Some(Command::Random(rounds)) => random::run(rounds).await,
         Some(Command::FlappingClient { hosts, acquires }) => {
             flapping::acquire(&hosts, acquires).await.map(|()| true)
         }

@@ -180,7 +180,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
 }
 
 /// Copies the transaction logs of the servers, without the zeros behind the last transaction, and the names of their snapshots.
-pub(crate) fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
+fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
     for i in 0..ensemble.len() {
         for entry in ensemble.server(i).data().read_dir()? {
             let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
