@@ -31,19 +31,6 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         out: PathBuf,
     },
-    /// Checks that a client's memory and watches do not grow while its connection flaps
-    #[command(args_override_self = true)]
-    Flapping {
-        /// How many locks the client acquires
-        #[arg(long, value_name = "N", default_value_t = 100_000)]
-        acquires: usize,
-        /// Repeats the faults of another run [default: random]
-        #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
-        seed: u64,
-    },
-    /// The client process of `flapping`.
-    #[command(hide = true)]
-    FlappingClient { hosts: String, acquires: usize },
     /// A client process of a run.
     #[command(hide = true)]
     Client(Orders),
@@ -67,7 +54,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", default_value_t = 18, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     #[arg(allow_negative_numbers = true)]
     pub(crate) clients: usize,
-    /// Where the history and the timeline go [default: target/chaos/SEED]
+    /// Where the history goes [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A new directory for the journals of the machines, and for what crosses the proxies: see `replay`

@@ -11,7 +11,6 @@
 mod arguments;
 mod client;
 mod director;
-mod flapping;
 mod judgement;
 mod leftover;
 mod line;
@@ -34,10 +33,6 @@ async fn main() -> ExitCode {
     let done = match command {
         None => run::run(settings).await,
         Some(Command::Judge { out }) => judgement::again(&out),
-        Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
-        Some(Command::FlappingClient { hosts, acquires }) => {
-            flapping::acquire(&hosts, acquires).await.map(|()| true)
-        }
         Some(Command::Client(orders)) => client::run(orders).await.map(|()| true),
     };
     match done {
