@@ -35,7 +35,6 @@ use crate::line::{Mark, What};
 use crate::workload::Workload;
 
 pub(crate) use self::members::described;
-pub(crate) use self::shards::{GRACE, SETTLING};
 
 type Task = fn(Worker) -> BoxFuture<'static, Result>;
 pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -158,12 +157,10 @@ pub(crate) async fn run(orders: Orders) -> Result {
         Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
         Err(error) => note(What::Wrong { text: format!("cannot list leftover nodes: {error}") })?,
     }
-    let closed = session.close().await;
-    let what = match closed {
-        Ok(()) => What::Closed,
-        Err(error) => What::Wrong { text: format!("the session could not be closed: {error}") },
-    };
-    Ok(note(what)?)
+    if let Err(error) = session.close().await {
+        note(What::Wrong { text: format!("the session could not be closed: {error}") })?;
+    }
+    Ok(())
 }
 
 /// The concurrent tasks of a workload.
@@ -185,12 +182,11 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
         Workload::Permits => vec![|worker| permits::take(worker).boxed(); 3],
         Workload::Multi => vec![|worker| multi::at_once(worker).boxed(); 3],
         Workload::Election => vec![|worker| election::lead(worker).boxed(); 2],
-        Workload::Members => vec![
-            |worker| members::belong(worker).boxed(),
-            |worker| members::twins(worker).boxed(),
-            |worker| members::observe(worker).boxed(),
-            |worker| members::note_session(worker).boxed(),
-        ],
+        Workload::Members => {
+            vec![|worker| members::belong(worker).boxed(), |worker| members::twins(worker).boxed(), |worker| {
+                members::observe(worker).boxed()
+            }]
+        }
         Workload::Slots => vec![|worker| slots::claim(worker).boxed(); 3],
         Workload::Shards => vec![|worker| shards::serve(worker).boxed()],
     }

@@ -42,8 +42,6 @@ pub(crate) enum What {
     Suspended { object: Arc<str> },
     /// A guard reported that its connection is back.
     Resumed { object: Arc<str> },
-    /// The session that a client has from now on, and whether it reports a connection.
-    Session { id: i64, connected: bool },
     /// A set of members that the process saw: each with the transaction that created its node, and its data. The process `servers`
     /// has read it from the servers.
     Seen { members: Vec<String> },
@@ -71,8 +69,6 @@ pub(crate) enum What {
     Left { node: String },
     /// Something that must not happen.
     Wrong { text: String },
-    /// The session is closed, and the process is about to exit.
-    Closed,
 }
 
 impl Mark {

@@ -5,8 +5,8 @@
 //! $ zk-docker/run cargo run --release -p chaos -- --minutes 10 --seed 7
 //! ```
 //!
-//! It prints its progress and a final table, writes the history as JSON lines and a timeline as SVG, and exits with 1
-//! if a promise was broken. `--help` lists the options.
+//! It prints its progress and a final table, writes the history as JSON lines, and exits with 1 if a promise was broken.
+//! `--help` lists the options.
 
 mod arguments;
 mod client;
@@ -18,7 +18,6 @@ mod operator;
 mod progress;
 mod register;
 mod run;
-mod timeline;
 mod workload;
 
 use std::process::ExitCode;
