@@ -31,22 +31,6 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         out: PathBuf,
     },
-    /// Checks that a client's memory and watches do not grow while its connection flaps
-    #[command(args_override_self = true)]
-    Flapping {
-        /// How many locks the client acquires
-        #[arg(long, value_name = "N", default_value_t = 100_000)]
-        acquires: usize,
-        /// Repeats the faults of another run [default: random]
-        #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
-        seed: u64,
-    },
-    /// Cuts, stalls, restarts and deletions by hand in rounds, after each of which every free lock must be granted in a second
-    #[command(args_override_self = true)]
-    Random(Rounds),
-    /// The client process of `flapping`.
-    #[command(hide = true)]
-    FlappingClient { hosts: String, acquires: usize },
     /// A client process of a run.
     #[command(hide = true)]
     Client(Orders),
@@ -70,46 +54,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", default_value_t = 18, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     #[arg(allow_negative_numbers = true)]
     pub(crate) clients: usize,
-    /// Where the history and the timeline go [default: target/chaos/SEED]
+    /// Where the history goes [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A new directory for the journals of the machines, and for what crosses the proxies: see `replay`
     #[arg(long, value_name = "DIR")]
     pub(crate) journal: Option<PathBuf>,
-}
-
-/// The settings of `random`.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Rounds {
-    /// Minutes, with or without a fraction; the last round is played to its end
-    #[arg(long = "minutes", value_name = "M", default_value = "10", value_parser = minutes)]
-    #[arg(allow_negative_numbers = true)]
-    pub(crate) duration: Duration,
-    /// Repeats the choices of another run [default: random]
-    #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
-    pub(crate) seed: u64,
-    /// Where the history of a round with a finding goes [default: target/chaos/random-SEED]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// A new directory for the journals, with one directory for each ensemble: see `replay`
-    #[arg(long, value_name = "DIR")]
-    journal: Option<PathBuf>,
-}
-
-impl Rounds {
-    /// Creates the directory for the journals of the n-th ensemble, if they are wanted.
-    pub(crate) fn journal(&self, ensemble: usize) -> std::io::Result<Option<PathBuf>> {
-        let Some(journal) = &self.journal else { return Ok(None) };
-        let folder = journal.join(format!("ensemble-{ensemble}"));
-        // Journals of another run would be replayed with those of this one.
-        std::fs::create_dir_all(journal)?;
-        std::fs::create_dir(&folder)?;
-        Ok(Some(folder))
-    }
-
-    pub(crate) fn out(&self) -> PathBuf {
-        self.out.clone().unwrap_or_else(|| format!("target/chaos/random-{}", self.seed).into())
-    }
 }
 
 /// An alias, because a field declared as `Vec` would be an option that may be repeated.

@@ -1,14 +1,12 @@
 //! A client process: runs one workload in its own session until the parent stops it.
 
 mod acquire;
-pub(crate) mod crew;
 mod election;
 mod locks;
-pub(crate) mod logs;
+mod logs;
 mod members;
 mod multi;
 mod permits;
-mod quiet;
 mod rw;
 mod shards;
 mod slots;
@@ -22,21 +20,23 @@ use std::time::Duration;
 use clap::Args;
 use fastrand::Rng;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use testbed::history::{Journal, Process, now};
+use testbed::history::{History, Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zookeeper_recipes::{Options, Servers, Session};
+use zookeeper_recipes::{Servers, Session};
 
 use crate::arguments::millis;
+use crate::leftover;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
-use self::crew::{Crew, Task};
 pub(crate) use self::members::described;
-pub(crate) use self::shards::{GRACE, SETTLING};
 
+type Task = fn(Worker) -> BoxFuture<'static, Result>;
 pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// The arguments of a client process, given by its parent.
@@ -72,8 +72,6 @@ pub(crate) struct Worker {
     name: Arc<str>,
     journal: Journal,
     session: Session,
-    /// The options of every lock.
-    options: Options,
     /// The session's timeout.
     timeout: Duration,
     register: PathBuf,
@@ -81,8 +79,6 @@ pub(crate) struct Worker {
     phase: watch::Receiver<Phase>,
     /// Distinguishes the tasks of a client.
     number: u64,
-    /// Of how many of 24 places in queues nobody awaits the turn at first.
-    neglects: u8,
 }
 
 impl Worker {
@@ -135,29 +131,36 @@ pub(crate) async fn run(orders: Orders) -> Result {
     logs::record(&name, &journal, machine)?;
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
-    let options = Options::new();
-    let session = session.with_lock_options(options.clone());
     // A restarted process must not repeat itself, or it would add the same elements.
     let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let crew = Crew {
-        name: Arc::clone(&name),
-        journal: journal.clone(),
-        session: session.clone(),
-        options,
-        timeout: orders.session,
-        register: orders.register.clone(),
-        random: Rng::with_seed(seed),
-        phase,
-        neglects: 0,
-    };
-    crew.work(tasks_of(orders.workload)).await?;
+    let mut random = Rng::with_seed(seed);
+    let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
+    let mut running = JoinSet::new();
+    for (number, task) in (0..).zip(tasks_of(orders.workload)) {
+        running.spawn(task(Worker {
+            process: process.clone(),
+            name: Arc::clone(&name),
+            journal: journal.clone(),
+            session: session.clone(),
+            timeout: orders.session,
+            register: orders.register.clone(),
+            random: random.fork(),
+            phase: phase.clone(),
+            number,
+        }));
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
     let note = |what| journal.write(&Mark::new(&name, what));
-    let closed = session.close().await;
-    let what = match closed {
-        Ok(()) => What::Closed,
-        Err(error) => What::Wrong { text: format!("the session could not be closed: {error}") },
-    };
-    Ok(note(what)?)
+    match leftover::of_session(&session.client().expect("a client"), orders.session).await {
+        Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
+        Err(error) => note(What::Wrong { text: format!("cannot list leftover nodes: {error}") })?,
+    }
+    if let Err(error) = session.close().await {
+        note(What::Wrong { text: format!("the session could not be closed: {error}") })?;
+    }
+    Ok(())
 }
 
 /// The concurrent tasks of a workload.
@@ -179,12 +182,11 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
         Workload::Permits => vec![|worker| permits::take(worker).boxed(); 3],
         Workload::Multi => vec![|worker| multi::at_once(worker).boxed(); 3],
         Workload::Election => vec![|worker| election::lead(worker).boxed(); 2],
-        Workload::Members => vec![
-            |worker| members::belong(worker).boxed(),
-            |worker| members::twins(worker).boxed(),
-            |worker| members::observe(worker).boxed(),
-            |worker| members::note_session(worker).boxed(),
-        ],
+        Workload::Members => {
+            vec![|worker| members::belong(worker).boxed(), |worker| members::twins(worker).boxed(), |worker| {
+                members::observe(worker).boxed()
+            }]
+        }
         Workload::Slots => vec![|worker| slots::claim(worker).boxed(); 3],
         Workload::Shards => vec![|worker| shards::serve(worker).boxed()],
     }

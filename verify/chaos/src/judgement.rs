@@ -3,12 +3,8 @@
 mod excuses;
 mod facts;
 mod findings;
-mod free;
 mod groups;
-mod margins;
-mod pace;
 mod reading;
-mod round;
 mod table;
 
 use std::error::Error;
@@ -17,19 +13,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use testbed::history::{Event, History, read_journal};
+use testbed::history::{Event, History, Step, read_journal};
 
 use self::excuses::Excuses;
 use self::facts::Facts;
 use self::findings::Findings;
-use self::pace::Pace;
 use crate::line::What;
 use crate::register::Updates;
-use crate::timeline;
 use crate::workload::{Workload, path, promises};
 
 pub(crate) use self::findings::Promise;
-pub(crate) use self::round::{Round, of_round};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -62,13 +55,6 @@ pub(crate) struct Course {
     pub(crate) ignored: Updates,
 }
 
-impl Course {
-    /// The longest time without a grant that is allowed after the last fault.
-    fn patience(&self) -> Duration {
-        self.session + Duration::from_secs(1)
-    }
-}
-
 /// Merges and judges what all processes of a run wrote into `folder`. Returns whether all promises were kept.
 pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool> {
     let facts = Facts::read(folder)?;
@@ -85,36 +71,28 @@ pub(crate) fn again(out: &Path) -> Result<bool> {
 }
 
 fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
-    let title = format!("chaos, seed {}", course.seed);
-    let pages = timeline::draw(&facts.events, &facts.faults, &facts.marks, &title, out)?;
     let excuses = Excuses::of(facts, course.session);
-    let mut margins = margins::of(facts, &excuses, course.session.as_nanos() as u64);
-    let pace = Pace::of(&facts.events, course.calm..=course.asked);
-
-    let groups = groups::of(facts, &excuses, course);
-
+    let events = reading::of(facts, &excuses);
     let mut findings = Findings::default();
-    let objects = course.workloads.iter().flat_map(|workload| workload.objects()).copied();
-    judge_objects(&mut findings, objects, &reading::of(facts, &excuses));
-    margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
-    judge_clients(&mut findings, &course.wrong, facts, &excuses);
+    judge_objects(&mut findings, course, &events);
+    judge_clients(&mut findings, course, facts, &excuses);
     judge_left(&mut findings, facts);
-    judge_progress(&mut findings, course, facts, &pace);
-    groups.broken.iter().for_each(|(promise, text)| findings.add(*promise, text));
+    judge_progress(&mut findings, course, facts);
+    groups::judge(&mut findings, course, facts, &excuses, &events);
     judge_updates(&mut findings, course);
     judge_ways(&mut findings, course, facts);
     for node in &course.left {
         findings.add(Promise::Nodes, format!("{node} was left behind"));
     }
     findings.write(&out.join("violations.txt"))?;
-    table::print(course, facts, &findings, &mut margins, &pace, &groups);
-    println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
+    table::print(course, facts, &findings);
+    println!("The history and all violations are in {}", out.display());
     Ok(findings.is_clean())
 }
 
 /// Judges each object by its promises.
-fn judge_objects(findings: &mut Findings, objects: impl Iterator<Item = &'static str>, events: &[Event]) {
-    for object in objects {
+fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
+    for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
         let path = path(object);
         let own: Vec<_> = events.iter().filter(|event| *event.object == path).cloned().collect();
         let history = History::from_events(own);
@@ -128,7 +106,7 @@ fn judge_objects(findings: &mut Findings, objects: impl Iterator<Item = &'static
     }
 }
 
-fn judge_clients(findings: &mut Findings, wrong: &[String], facts: &Facts, excuses: &Excuses) {
+fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuses: &Excuses) {
     for mark in &facts.marks {
         match &mark.what {
             What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
@@ -139,7 +117,7 @@ fn judge_clients(findings: &mut Findings, wrong: &[String], facts: &Facts, excus
             _ => {}
         }
     }
-    wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
+    course.wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
     for event in facts.unanswered() {
         if !excuses.killed().any(|(process, _)| process == &*event.process) {
             let (process, object) = (&event.process, &event.object);
@@ -149,12 +127,28 @@ fn judge_clients(findings: &mut Findings, wrong: &[String], facts: &Facts, excus
     }
 }
 
-fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
-    pace::denied(&facts.events, course).into_iter().for_each(|text| findings.add(Promise::Progress, text));
-    if pace.longest > course.patience() {
-        let text = format!("{}: no grant for {:?} after all faults were healed", pace.object, pace.longest);
-        findings.add(Promise::Progress, text);
+/// Somebody waits for each lock all the time, so each must be granted before the last fault and again after it.
+fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts) {
+    let grants = facts.events.iter().filter(|event| matches!(event.step, Step::Acquired { .. }));
+    let grants: Vec<_> = grants.map(|event| (&*event.object, event.at)).collect();
+    for workload in &course.workloads {
+        for path in workload.objects().iter().map(|object| path(object)) {
+            if !grants.iter().any(|(object, at)| *object == path && *at <= course.calm) {
+                findings.add(Promise::Progress, format!("{path}: no grant before the last fault was over"));
+            }
+            let times = course.settled..=course.asked;
+            let is_again = |(object, at): &(&str, u64)| awaited(object) == awaited(&path) && times.contains(at);
+            if workload.is_busy() && !grants.iter().any(is_again) {
+                findings.add(Promise::Progress, format!("{path}: no grant after all faults were healed"));
+            }
+        }
     }
+}
+
+/// What the one that acquires waits for: a claim takes any number that is free, so nobody waits for a certain one.
+fn awaited(object: &str) -> &str {
+    let slots = path("slots");
+    object.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| *parent == slots).unwrap_or(object)
 }
 
 fn judge_left(findings: &mut Findings, facts: &Facts) {

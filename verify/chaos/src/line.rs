@@ -42,15 +42,9 @@ pub(crate) enum What {
     Suspended { object: Arc<str> },
     /// A guard reported that its connection is back.
     Resumed { object: Arc<str> },
-    /// A guard reported that its session has expired, or is no longer trusted to live.
-    Expired { object: Arc<str> },
-    /// The session that a client has from now on, and whether it reports a connection.
-    Session { id: i64, connected: bool },
     /// A set of members that the process saw: each with the transaction that created its node, and its data. The process `servers`
     /// has read it from the servers.
     Seen { members: Vec<String> },
-    /// Since then a node of a session that is over, and not of a client, was in the queue of this lock.
-    Dead { object: String, since: u64 },
     /// The machine has not scheduled the process since then.
     Stalled { since: u64 },
     /// The library logged by what it granted a lock.
@@ -75,8 +69,6 @@ pub(crate) enum What {
     Left { node: String },
     /// Something that must not happen.
     Wrong { text: String },
-    /// The session is closed, and the process is about to exit.
-    Closed,
 }
 
 impl Mark {

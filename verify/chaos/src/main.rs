@@ -5,22 +5,19 @@
 //! $ zk-docker/run cargo run --release -p chaos -- --minutes 10 --seed 7
 //! ```
 //!
-//! It prints its progress and a final table, writes the history as JSON lines and a timeline as SVG, and exits with 1
-//! if a promise was broken. `--help` lists the options.
+//! It prints its progress and a final table, writes the history as JSON lines, and exits with 1 if a promise was broken.
+//! `--help` lists the options.
 
 mod arguments;
 mod client;
 mod director;
-mod flapping;
 mod judgement;
 mod leftover;
 mod line;
 mod operator;
 mod progress;
-mod random;
 mod register;
 mod run;
-mod timeline;
 mod workload;
 
 use std::process::ExitCode;
@@ -35,11 +32,6 @@ async fn main() -> ExitCode {
     let done = match command {
         None => run::run(settings).await,
         Some(Command::Judge { out }) => judgement::again(&out),
-        Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
-        Some(Command::Random(rounds)) => random::run(rounds).await,
-        Some(Command::FlappingClient { hosts, acquires }) => {
-            flapping::acquire(&hosts, acquires).await.map(|()| true)
-        }
         Some(Command::Client(orders)) => client::run(orders).await.map(|()| true),
     };
     match done {

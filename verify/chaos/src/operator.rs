@@ -60,15 +60,15 @@ impl Accomplice for Operator {
 }
 
 /// A deletion in the lock at `path`.
-pub(crate) struct Deletion {
-    pub(crate) hosts: String,
-    pub(crate) journal: Journal,
-    pub(crate) path: String,
-    pub(crate) random: Rng,
+struct Deletion {
+    hosts: String,
+    journal: Journal,
+    path: String,
+    random: Rng,
 }
 
 impl Deletion {
-    pub(crate) async fn delete_node(mut self) -> Result<(), Error> {
+    async fn delete_node(mut self) -> Result<(), Error> {
         let client = connect(&self.hosts).await?;
         let dirs = dirs(&client, &self.path).await?;
         let Some(dir) = self.random.choice(dirs) else { return Ok(()) };
@@ -80,25 +80,6 @@ impl Deletion {
             Some(name) => self.delete(&client, &format!("{dir}/{name}")).await.map(|_| ()),
             None => Ok(()),
         }
-    }
-
-    /// Deletes all nodes of this session in these locks, or some.
-    pub(crate) async fn delete_nodes_of(mut self, session: i64, paths: &[String]) -> Result<(), Error> {
-        let client = connect(&self.hosts).await?;
-        let all = self.random.bool();
-        for path in paths {
-            for dir in dirs(&client, path).await.unwrap_or_default() {
-                for name in client.list_children(&dir).await.unwrap_or_default() {
-                    let node = format!("{dir}/{name}");
-                    let is_own =
-                        client.check_stat(&node).await?.is_some_and(|stat| stat.ephemeral_owner == session);
-                    if is_own && (all || self.random.bool()) {
-                        self.delete(&client, &node).await?;
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     async fn delete_path(self) -> Result<(), Error> {
@@ -149,7 +130,7 @@ pub(crate) async fn connect(hosts: &str) -> Result<Client, Error> {
 }
 
 /// The parents of the nodes of the lock at `path`.
-pub(crate) async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     if path != crate::workload::path("permits") {
         return Ok(vec![path.to_owned()]);
     }

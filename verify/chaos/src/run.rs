@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// In ticks. Longer than a session, so that a server which is cut off still answers when a lock of its clients is
 /// granted to others.
 const SYNC_LIMIT: u32 = 20;
-/// How long there are no faults at the end.
+/// How long there are no faults at the end. All is granted again meanwhile, members agree, and shards come to rest.
 const QUIET: Duration = Duration::from_secs(8);
 /// How long the clients may take to release what they hold.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -127,7 +127,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     }
     let calm = now();
     ensemble.settled().await?;
-    // The shards move by it once more, within the time that they have to get their owners.
+    // The shards move by it once more, and must have come to rest when the clients are stopped.
     director.end().await?;
     let settled = now();
     println!(
@@ -180,7 +180,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
 }
 
 /// Copies the transaction logs of the servers, without the zeros behind the last transaction, and the names of their snapshots.
-pub(crate) fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
+fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
     for i in 0..ensemble.len() {
         for entry in ensemble.server(i).data().read_dir()? {
             let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;

@@ -12,7 +12,7 @@ fn help_names_every_option() {
     let output = chaos("--help");
     assert!(output.status.success(), "{output:?}");
     let help = String::from_utf8_lossy(&output.stdout);
-    for option in ["--minutes", "--seed", "--workload", "--clients", "--out", "judge", "flapping", "random"] {
+    for option in ["--minutes", "--seed", "--workload", "--clients", "--out", "judge"] {
         assert!(help.contains(option), "no {option} in\n{help}");
     }
 }
@@ -33,8 +33,6 @@ fn wrong_arguments_are_named_and_end_with_2() {
         ("judge no-such-directory", "no-such-directory/course.json"),
         ("judge one other", "'other'"),
         ("--minutes 1 judge one", "'judge'"),
-        ("flapping --acquires x", "'x' for '--acquires"),
-        ("random --minutes x", "'x' for '--minutes"),
         ("client c0.1 127.0.0.1:1", "<WORKLOAD>"),
     ] {
         let output = chaos(arguments);

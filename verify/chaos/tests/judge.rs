@@ -1,7 +1,6 @@
 //! The judge: histories written by the test, and the violations which it finds in them.
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::process::Command;
 
 /// A history of the lock `election`: steps of `c1.1` and `c2.1`, faults and marks. Times are in milliseconds.
@@ -58,10 +57,7 @@ impl Story {
 
     /// Whether the judge finds no violation, and its output.
     async fn judged(self) -> (bool, String) {
-        self.judged_in(&tempfile::tempdir().expect("a temporary directory")).await
-    }
-
-    async fn judged_in(self, folder: &TempDir) -> (bool, String) {
+        let folder = tempfile::tempdir().expect("a temporary directory");
         let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(folder.path().join("history.jsonl"), lines).expect("can be written");
         std::fs::write(folder.path().join("course.json"), self.course.to_string()).expect("can be written");
@@ -159,7 +155,11 @@ async fn judge_sees_a_waiter_that_is_overtaken() {
 
 #[tokio::test]
 async fn judge_sees_a_loss_that_is_reported_late() {
-    reported_late().assert_violation("reported its loss 50.0 ms after c2.1 was granted the lock").await;
+    reported_late()
+        .assert_violation("c2.1 (token 8, +310ms to +410ms) was granted while inside: c1.1 (token 7")
+        .await;
+    let in_time = |line: &mut Value| (line["at"], line["since"]) = (json!(ms(399)), json!(ms(399)));
+    reported_late().change("c1.1", "lost", in_time).assert_clean().await;
 }
 
 /// Its holder cannot name the node: it was deleted before the answer came.
@@ -172,16 +172,16 @@ async fn judge_excuses_a_late_loss_of_a_grant_whose_new_node_was_deleted() {
         reported_late().with(step("c1.1", 1, 380, moving)).with(operator(390, deleted))
     };
     of("0000000003").assert_clean().await;
-    of("0000000004").assert_violation("reported its loss").await;
+    of("0000000004").assert_violation("was granted while inside").await;
 }
 
 #[tokio::test]
 async fn judge_excuses_a_late_loss_only_of_the_paused_process() {
     reported_late().with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
     let other = reported_late().with(fault("long-client-pause", "c2.1", 350, 440));
-    other.assert_violation("reported its loss").await;
+    other.assert_violation("was granted while inside").await;
     let before = reported_late().with(fault("long-client-pause", "c1.1", 110, 120));
-    before.assert_violation("reported its loss").await;
+    before.assert_violation("was granted while inside").await;
 }
 
 /// The session timeout is 100 ms, so no session can expire before pings were held back for 75 ms.
@@ -190,7 +190,7 @@ async fn judge_excuses_a_late_loss_only_if_pings_were_held_for_long_enough() {
     let held = |begin, end| reported_late().with_session(100).with(fault("pings-held", "c1.1", begin, end));
     held(310, 440).assert_clean().await;
     for (begin, end) in [(380, 385), (310, 380)] {
-        held(begin, end).assert_violation("reported its loss 50.0 ms after c2.1 was granted the lock").await;
+        held(begin, end).assert_violation("was granted while inside").await;
     }
     // The second was granted the lock before the session can have expired.
     held(330, 440).assert_violation("was granted while inside").await;
@@ -227,13 +227,16 @@ async fn judge_excuses_a_late_loss_for_longer_if_another_fault_followed_held_pin
         story.with(held)
     };
     lost_at(680).assert_clean().await;
-    lost_at(850).assert_violation("reported its loss 450.0 ms after c2.1 was granted the lock").await;
+    lost_at(850).assert_violation("was granted while inside").await;
     let cut_off = |lost, begin| lost_at(lost).with(fault("follower-cut-off", "server 2 (leader 1)", begin, 1000));
     cut_off(850, 430).assert_clean().await;
-    cut_off(850, 441).assert_violation("reported its loss").await;
-    cut_off(1200, 430).assert_violation("reported its loss").await;
+    cut_off(850, 441).assert_violation("was granted while inside").await;
+    cut_off(1200, 430).assert_violation("was granted while inside").await;
     lost_at(850).with(fault("client-partition", "c1.1", 430, 1000)).assert_clean().await;
-    lost_at(850).with(fault("client-partition", "c2.1", 430, 1000)).assert_violation("reported its loss").await;
+    lost_at(850)
+        .with(fault("client-partition", "c2.1", 430, 1000))
+        .assert_violation("was granted while inside")
+        .await;
 }
 
 /// The news comes to the client from its server, and to that from the leader.
@@ -260,14 +263,14 @@ async fn judge_takes_no_fault_of_a_server_that_has_no_part_in_the_news_for_the_r
         ("partition", "server 0"),
         ("follower-cut-off", "server 0 (leader 1)"),
     ] {
-        with(kind, target).assert_violation("reported its loss 450.0 ms after c2.1 was granted the lock").await;
+        with(kind, target).assert_violation("was granted while inside").await;
     }
 }
 
 #[tokio::test]
 async fn judge_excuses_a_late_loss_after_the_operator_deleted_the_node() {
     reported_late().with(deleted(390)).assert_clean().await;
-    reported_late().with(deleted(460)).assert_violation("reported its loss").await;
+    reported_late().with(deleted(460)).assert_violation("was granted while inside").await;
 }
 
 /// The session timeout is 30 ms, so a holder must know of the deletion within 260 ms.
@@ -275,7 +278,7 @@ async fn judge_excuses_a_late_loss_after_the_operator_deleted_the_node() {
 async fn judge_excuses_a_deletion_by_the_operator_for_a_limited_time() {
     let reported = |sent: u64| reported_late().with_session(30).with(deleted(sent));
     reported(195).assert_clean().await;
-    reported(185).assert_violation("reported its loss").await;
+    reported(185).assert_violation("was granted while inside").await;
     // A process that is paused then cannot know of it in time.
     reported(185).with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
     let looked = |at| reported(195).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
@@ -291,16 +294,16 @@ async fn judge_excuses_a_deletion_by_the_operator_for_a_limited_time() {
 async fn judge_excuses_a_deletion_for_a_whole_timeout_only_if_the_holder_was_suspended() {
     let reported = |sent: u64| reported_late().with_session(150).with(deleted(sent));
     reported(155).assert_clean().await;
-    reported(145).assert_violation("reported its loss").await;
+    reported(145).assert_violation("was granted while inside").await;
     let mark = |process: &str, at: u64, what: &str| json!({"at": ms(at), "process": process, "mark": what, "object": "/chaos/election"});
     let suspended = |sent, at| reported(sent).with(mark("c1.1", at, "suspended"));
     suspended(145, 120).assert_clean().await;
     suspended(145, 200).assert_clean().await;
     // The connection fell silent half a session timeout before.
     suspended(145, 448).assert_clean().await;
-    suspended(145, 120).with(mark("c1.1", 140, "resumed")).assert_violation("reported its loss").await;
-    suspended(45, 40).assert_violation("reported its loss").await;
-    reported(145).with(mark("c2.1", 120, "suspended")).assert_violation("reported its loss").await;
+    suspended(145, 120).with(mark("c1.1", 140, "resumed")).assert_violation("was granted while inside").await;
+    suspended(45, 40).assert_violation("was granted while inside").await;
+    reported(145).with(mark("c2.1", 120, "suspended")).assert_violation("was granted while inside").await;
 }
 
 #[tokio::test]
@@ -338,21 +341,22 @@ async fn judge_requires_grants_during_the_faults_and_after_them() {
     Story::of_two().on("calm", json!(ms(99))).assert_violation("no grant before the last fault was over").await;
     // Every lock of every workload must be granted.
     Story::of_two().on("workloads", json!(["election", "rw"])).assert_violation("/chaos/rw: no grant").await;
-    // The longest time without a grant is a session timeout and a second, from the end of the faults.
-    let together = |settled| {
-        let story =
-            Story::of_two().with_session(10).on("settled", json!(ms(settled))).on("asked", json!(ms(2_000)));
-        let later = |attempt, at, token| hold("c1.1", attempt, at - 1, at, at + 1, token);
-        let lines = [story.lines, later(2, 1_605, 10), later(3, 1_700, 11)].concat();
-        Story { lines, ..story }
-    };
-    together(650).assert_clean().await;
-    let alone = |settled| {
-        let mut story = together(settled);
-        story.lines.retain(|line| line["attempt"] != 2);
+}
+
+#[tokio::test]
+async fn judge_requires_no_grant_of_a_number_that_no_claim_takes() {
+    let story = |again: &str| {
+        let mut story = Story { lines: Vec::new(), ..Story::of_two().on("workloads", json!(["slots"])) };
+        let slots = ["slots/0", "slots/1", "slots/2", again];
+        for (number, (slot, from)) in (1..).zip(slots.into_iter().zip([100, 110, 120, 610])) {
+            let mut lines = hold("c1.1", number, from - 1, from, from + 1, number.cast_signed());
+            lines.iter_mut().for_each(|line| line["object"] = json!(format!("/chaos/{slot}")));
+            story.lines.extend(lines);
+        }
         story
     };
-    alone(1_650).assert_violation("/chaos/election: no grant for 1.1s after all faults were healed").await;
+    story("slots/1").assert_clean().await;
+    story("election").assert_violation("/chaos/slots/0: no grant after all faults were healed").await;
 }
 
 #[tokio::test]
@@ -392,13 +396,7 @@ async fn judge_of_a_long_run_requires_that_updates_were_lost() {
 fn groups() -> Story {
     let set = &["c1 7 a", "c2 9 b"][..];
     let story = Story::of_two().on("workloads", json!(["election", "members"])).on("asked", json!(ms(6_000)));
-    let story = story.with(saw("servers", 700, set));
-    let session = |process: &str, at| json!({"at": ms(at), "process": process, "mark": "session", "id": 1, "connected": true});
-    story
-        .with(session("c1.1", 300))
-        .with(session("c2.1", 800))
-        .with(saw("c1.1", 750, set))
-        .with(saw("c2.1", 1_700, set))
+    story.with(saw("servers", 700, set)).with(saw("c1.1", 750, set)).with(saw("c2.1", 5_900, set))
 }
 
 fn saw(process: &str, at: u64, members: &[&str]) -> Value {
@@ -406,23 +404,20 @@ fn saw(process: &str, at: u64, members: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn judge_requires_that_all_see_the_set_of_the_servers_within_a_second() {
-    let resting = |story: Story| story.on("session", seconds(5));
-    resting(groups()).assert_clean().await;
-    let late =
-        resting(groups()).with(saw("c2.1", 1_850, &["c1 7 a"])).with(saw("c2.1", 1_900, &["c1 7 a", "c2 9 b"]));
-    late.assert_violation("c2.1 saw the set of the servers 1.1s after it was connected").await;
-    let other = resting(groups()).with(saw("c1.1", 1_000, &["c1 7 a", "c2 8 b"]));
+async fn judge_requires_that_all_see_the_set_of_the_servers_at_the_end() {
+    groups().assert_clean().await;
+    groups().on("asked", json!(ms(5_800))).assert_violation("belong to the group, and the servers have").await;
+    let other = groups().with(saw("c1.1", 1_000, &["c1 7 a", "c2 8 b"]));
     other.assert_violation("c1.1 saw [\"c1 7 a\", \"c2 8 b\"] last").await;
     // A process that was killed sees nothing.
-    let killed = resting(groups()).with(saw("c1.0", 100, &[])).with(fault("client-kill", "c1.0", 200, 250));
+    let killed = groups().with(saw("c1.0", 100, &[])).with(fault("client-kill", "c1.0", 200, 250));
     killed.assert_clean().await;
-    let stranger = resting(groups()).with(saw("servers", 1_000, &["c1 7 a", "c2 9 b", "c9 10 c"]));
+    let stranger = groups().with(saw("servers", 1_000, &["c1 7 a", "c2 9 b", "c9 10 c"]));
     stranger.assert_violation("and the servers have {\"c1\", \"c2\", \"c9\"}").await;
 }
 
 #[tokio::test]
-async fn judge_requires_that_every_shard_has_an_owner_soon_after_the_faults() {
+async fn judge_requires_that_every_shard_has_an_owner_at_the_end() {
     let story = |from: u64, to: u64| {
         let mut story = Story::of_two().on("workloads", json!(["shards"])).on("asked", json!(ms(9_000)));
         story.lines.clear();
@@ -436,24 +431,8 @@ async fn judge_requires_that_every_shard_has_an_owner_soon_after_the_faults() {
         }
         story
     };
-    story(4_199, 9_500).assert_clean().await;
-    story(4_300, 9_500).assert_violation("/chaos/shards/3: no owner 3.7s after the last fault").await;
-    story(400, 8_000).assert_violation("/chaos/shards/3: no owner 8.4s after the last fault").await;
+    story(8_900, 9_500).assert_clean().await;
+    story(9_100, 9_500).assert_violation("/chaos/shards/3: no owner at the end").await;
+    story(400, 8_000).assert_violation("/chaos/shards/3: no owner at the end").await;
     story(200, 9_500).assert_violation("was granted while inside").await;
-}
-
-#[tokio::test]
-async fn timeline_shows_simultaneous_faults_of_a_server() {
-    let struck = |kind: &str, begin, end| json!({"fault": kind, "target": "server 1", "clients": [], "begin": ms(begin), "end": ms(end)});
-    let folder = tempfile::tempdir().expect("a temporary directory");
-    let story = Story::of_two().with(struck("slow-disk", 100, 400)).with(struck("server-pause", 101, 200));
-    story.with(struck("leader-kill", 300, 350)).judged_in(&folder).await;
-    let page = std::fs::read_to_string(folder.path().join("timeline-01.svg")).expect("it is drawn");
-    let height = |label: &str| {
-        let text = page.lines().find(|line| line.contains(&format!(">{label}<")));
-        text.unwrap_or_else(|| panic!("no {label} in\n{page}")).split('\'').nth(5)
-    };
-    assert_ne!(height("disk slow"), height("server paused"));
-    // Its label would overlap the second one.
-    assert!(!page.contains(">leader killed<"));
 }

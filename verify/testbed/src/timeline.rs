@@ -20,21 +20,13 @@ pub struct Bar {
     begin: u64,
     end: u64,
     shade: Shade,
-    /// The text on it.
-    label: String,
 }
 
 impl Bar {
     /// An interval from `begin` to `end`, in nanoseconds. Without a lane it goes across all lanes of its row.
     #[must_use]
     pub fn new(row: Row, lane: Option<Arc<str>>, (begin, end): (u64, u64), shade: Shade) -> Self {
-        Self { row, lane, begin, end, shade, label: String::new() }
-    }
-
-    /// With this text on it.
-    #[must_use]
-    pub fn labelled(self, label: String) -> Self {
-        Self { label, ..self }
+        Self { row, lane, begin, end, shade }
     }
 }
 

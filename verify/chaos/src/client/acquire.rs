@@ -7,7 +7,7 @@ use testbed::history::{Acquire, Acquiring, Held};
 use tokio::time::timeout;
 use zookeeper_recipes::{Error, LockGuard, Result, Waiting};
 
-use super::{Phase, Worker};
+use super::Worker;
 use crate::line::What;
 
 /// How to acquire a lock.
@@ -15,8 +15,6 @@ use crate::line::What;
 pub(super) enum Way {
     Wait,
     Enqueue,
-    /// As `Enqueue`, but nobody waits for the turn at first. It ends with the faults.
-    Neglect(Duration),
     Try(Duration),
     /// The future is dropped after this time.
     GiveUp(Duration),
@@ -24,9 +22,6 @@ pub(super) enum Way {
 
 impl Way {
     pub(super) fn any(worker: &mut Worker) -> Self {
-        if worker.random.u8(0..24) < worker.neglects {
-            return Self::Neglect(worker.up_to(1.5));
-        }
         match worker.random.u8(0..16) {
             0 => Self::Try(Duration::ZERO),
             1 => Self::Try(worker.up_to(1.0)),
@@ -40,7 +35,7 @@ impl Way {
     /// Any way but `enqueue`, for locks which do not have it.
     pub(super) fn without_enqueue(worker: &mut Worker) -> Self {
         match Self::any(worker) {
-            Self::Enqueue | Self::Neglect(_) => Self::Wait,
+            Self::Enqueue => Self::Wait,
             way => way,
         }
     }
@@ -49,7 +44,7 @@ impl Way {
     pub(super) fn limit(self) -> Duration {
         match self {
             Self::Try(limit) => limit,
-            Self::Wait | Self::Enqueue | Self::Neglect(_) | Self::GiveUp(_) => Duration::ZERO,
+            Self::Wait | Self::Enqueue | Self::GiveUp(_) => Duration::ZERO,
         }
     }
 }
@@ -82,14 +77,9 @@ pub(super) async fn acquire<G: LockGuard>(
             Ok(acquired) => acquired.map(Some),
             Err(_) => return None,
         },
-        Way::Enqueue | Way::Neglect(_) => match futures.enqueue.await {
+        Way::Enqueue => match futures.enqueue.await {
             Ok(waiting) => {
                 acquiring.iter().for_each(|acquiring| acquiring.enqueued(None));
-                if let Way::Neglect(pause) = way {
-                    let mut phase = worker.phase.clone();
-                    // An error is the end of the pause.
-                    let _ = timeout(pause, phase.wait_for(|phase| *phase != Phase::Storm)).await;
-                }
                 waiting.await.map(Some)
             }
             Err(error) => Err(error),
@@ -99,12 +89,7 @@ pub(super) async fn acquire<G: LockGuard>(
         Ok(Some(guard)) => {
             let tokens = tokens(&guard);
             // In a new session it has a new position in the queue, taken at an unknown time.
-            let moved = match way {
-                Way::Enqueue => worker.session.id() != session,
-                // It was admitted, maybe, and lost that for want of trust before anybody looked.
-                Way::Neglect(_) => true,
-                _ => false,
-            };
+            let moved = way == Way::Enqueue && worker.session.id() != session;
             let held = acquiring.drain(..).zip(tokens).map(|(acquiring, token)| {
                 if moved {
                     acquiring.enqueued(Some(token));
@@ -115,7 +100,7 @@ pub(super) async fn acquire<G: LockGuard>(
         }
         Ok(None) | Err(Error::Unavailable { .. }) if matches!(way, Way::Try(_)) => {}
         // It was admitted, and nobody looked until its node was deleted.
-        Err(Error::Lost(_)) if matches!(way, Way::Neglect(_) | Way::Enqueue) => {}
+        Err(Error::Lost(_)) if way == Way::Enqueue => {}
         Err(Error::Evicted { node }) => worker.note(What::Evicted { node }),
         Ok(None) => worker.wrong("was refused a lock that it waited for".to_owned()),
         Err(error) => worker.wrong(format!("cannot acquire: {error:?}")),

@@ -13,14 +13,12 @@ use crate::workload::path;
 
 /// Holds a mutex in a loop.
 pub(super) async fn mutex(worker: Worker) -> Result {
-    let options = worker.options.clone();
-    hold(worker, "mutex", options).await
+    hold(worker, "mutex", Options::new()).await
 }
 
 /// Holds a mutex whose path is removed by each release which leaves it empty.
 pub(super) async fn fleeting(worker: Worker) -> Result {
-    let options = worker.options.clone().with_path_removal(true);
-    hold(worker, "fleeting", options).await
+    hold(worker, "fleeting", Options::new().with_path_removal(true)).await
 }
 
 /// Holds a mutex several times in a row, and then leaves it to others for a while.
@@ -49,7 +47,7 @@ async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
     Ok(())
 }
 
-pub(super) async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit, MutexGuard)> {
+async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit, MutexGuard)> {
     let way = Way::any(worker);
     let futures =
         Futures { wait: mutex.lock(), enqueue: mutex.enqueue(), attempt: mutex.try_lock_for(way.limit()) };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use testbed::history::{Journal, now};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
+use tracing::subscriber::set_global_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::Result;
@@ -18,18 +18,12 @@ const MACHINE: &str = "zookeeper_recipes::machine";
 
 /// Records every grant of this process from now on. `machine`: where the journal of its machine goes.
 pub(super) fn record(name: &Arc<str>, journal: &Journal, machine: Option<Journal>) -> Result {
-    let grants = Some((Arc::clone(name), journal.clone()));
-    Ok(set_global_default(Logs { grants, machine })?)
-}
-
-/// Writes the journal of the machine whose task runs on this thread, as long as the guard lives.
-pub(crate) fn record_machine(machine: Journal) -> DefaultGuard {
-    set_default(Logs { grants: None, machine: Some(machine) })
+    Ok(set_global_default(Logs { name: Arc::clone(name), journal: journal.clone(), machine })?)
 }
 
 struct Logs {
-    /// The name of the process, and where its grants are recorded.
-    grants: Option<(Arc<str>, Journal)>,
+    name: Arc<str>,
+    journal: Journal,
     machine: Option<Journal>,
 }
 
@@ -50,7 +44,7 @@ impl Visit for Fields {
 impl Subscriber for Logs {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_wanted = match metadata.target() {
-            HOLD => self.grants.is_some() && *metadata.level() <= Level::DEBUG,
+            HOLD => *metadata.level() <= Level::DEBUG,
             MACHINE => self.machine.is_some(),
             _ => false,
         };
@@ -72,10 +66,10 @@ impl Subscriber for Logs {
         if let (MACHINE, Some(machine)) = (event.metadata().target(), &self.machine) {
             fields.insert("time".to_owned(), now().into());
             machine.write(&fields).expect("the journal can be written");
-        } else if let (Some((name, journal)), Some(Value::String(by))) = (&self.grants, fields.remove("by")) {
+        } else if let Some(Value::String(by)) = fields.remove("by") {
             // Only a grant has this field.
-            let mark = Mark::new(name, What::Granted { by });
-            journal.write(&mark).expect("the journal can be written");
+            let mark = Mark::new(&self.name, What::Granted { by });
+            self.journal.write(&mark).expect("the journal can be written");
         }
     }
 

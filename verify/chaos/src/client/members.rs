@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio::time::timeout;
 use zookeeper_groups::{Members, Membership, members::Member};
-use zookeeper_recipes::{Error, SessionState};
+use zookeeper_recipes::Error;
 
 use super::{Phase, Result, Worker};
 use crate::line::What;
@@ -135,22 +135,4 @@ fn describe(member: &Member) -> String {
 /// A member of a recorded set.
 pub(crate) fn described(name: &str, generation: u64, data: &[u8]) -> String {
     format!("{name} {generation} {}", String::from_utf8_lossy(data))
-}
-
-/// Records which session the client has, and whether it is connected.
-pub(super) async fn note_session(worker: Worker) -> Result {
-    let (mut states, mut phase) = (worker.session.states(), worker.phase.clone());
-    let mut last = None;
-    loop {
-        let id = worker.session.id().0;
-        let connected = worker.session.state().is_connected();
-        if last.replace((id, connected)) != Some((id, connected)) {
-            worker.note(What::Session { id, connected });
-        }
-        let is_other = |state: SessionState| state.is_connected() != connected || worker.session.id().0 != id;
-        tokio::select! {
-            _ = states.wait_for(is_other) => {}
-            _ = phase.wait_for(|phase| *phase == Phase::Stop) => return Ok(()),
-        }
-    }
 }

@@ -18,8 +18,8 @@ use super::{Phase, Result, Worker};
 use crate::workload::{SHARDS, path};
 
 /// For how long a member that has gone keeps its shards, and the set of members has to stay the same.
-pub(crate) const GRACE: Duration = Duration::from_millis(300);
-pub(crate) const SETTLING: Duration = Duration::from_millis(300);
+const GRACE: Duration = Duration::from_millis(300);
+const SETTLING: Duration = Duration::from_millis(300);
 
 /// The hold of a shard as a guard like any other. The member releases it.
 #[derive(Debug)]

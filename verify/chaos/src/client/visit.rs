@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testbed::history::{Held, Releasing, now};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use zookeeper_recipes::{Error, HoldState, LockGuard, Loss};
+use zookeeper_recipes::{Error, HoldState, LockGuard};
 
 use super::Worker;
 use crate::line::What;
@@ -70,9 +70,8 @@ impl Visit {
             }
             tokio::select! {
                 biased;
-                loss = &mut reported, if !self.lost => {
+                _ = &mut reported, if !self.lost => {
                     self.lost = true;
-                    self.note(worker, loss);
                     self.held.iter().for_each(Held::lost);
                 }
                 _ = looks.tick() => {
@@ -90,21 +89,14 @@ impl Visit {
         }
     }
 
-    fn note(&self, worker: &Worker, loss: Loss) {
-        if matches!(loss, Loss::Expired | Loss::TrustEnded) {
-            worker.note(What::Expired { object: self.object.as_str().into() });
-        }
-    }
-
     /// Returns whether it found a loss which `lost()` has not reported yet.
     fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) -> bool {
         let before = now();
         match guard.state() {
             HoldState::Lost(_) if self.lost => {}
             HoldState::Lost(_) if self.watches => return true,
-            HoldState::Lost(loss) => {
+            HoldState::Lost(_) => {
                 self.lost = true;
-                self.note(worker, loss);
                 self.held.iter().for_each(|held| held.lost_since(*last_look));
             }
             state if self.lost => worker.wrong(format!("{}: {state:?} after it was lost", self.object)),

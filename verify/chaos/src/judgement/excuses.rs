@@ -15,19 +15,9 @@ const MULTI: &str = "/chaos/multi-";
 /// How long a process may take to report a loss after it resumed.
 const GRACE: u64 = 250_000_000;
 
-/// Why a loss may be reported after the next grant. Of two reasons at the same time, the greater one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Reason {
-    PingsHeld,
-    Starved,
-    Deleted,
-    Paused,
-}
-
-/// An excuse of a process at an instant.
+/// Why a loss may be reported after the next grant: an excuse of a process at an instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Excuse {
-    pub(super) reason: Reason,
     /// Since when it may not have known of its loss.
     pub(super) since: u64,
     /// Whether it may have run meanwhile and still believed that it held the lock.
@@ -36,11 +26,7 @@ pub(super) struct Excuse {
 
 impl Excuse {
     fn and(self, other: Self) -> Self {
-        Self {
-            reason: self.reason.max(other.reason),
-            since: self.since.min(other.since),
-            unaware: self.unaware || other.unaware,
-        }
+        Self { since: self.since.min(other.since), unaware: self.unaware || other.unaware }
     }
 }
 
@@ -49,14 +35,7 @@ impl Excuse {
 struct Stretch {
     begin: u64,
     end: u64,
-    reason: Reason,
     unaware: bool,
-}
-
-impl Stretch {
-    fn new(begin: u64, end: u64, reason: Reason) -> Self {
-        Self { begin, end, reason, unaware: reason == Reason::PingsHeld }
-    }
 }
 
 /// When the operator deleted, or may have deleted, the node of a holder.
@@ -96,7 +75,7 @@ impl Excuses {
         for struck in &facts.faults {
             let (begin, end) = (struck.begin, struck.end);
             let stretch = match struck.fault {
-                Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
+                Kind::ClientPause | Kind::LongClientPause => Stretch { begin, end, unaware: false },
                 // No session can have expired earlier, and none expires once pings are answered again.
                 Kind::PingsHeld if end - silent_since(struck, &facts.faults) >= lonely => {
                     let begin = silent_since(struck, &facts.faults);
@@ -107,7 +86,7 @@ impl Excuses {
                                 && begin + lonely <= other.end
                         });
                         let end = if late { end + session } else { end };
-                        let stretch = Stretch::new(begin + lonely, end, Reason::PingsHeld);
+                        let stretch = Stretch { begin: begin + lonely, end, unaware: true };
                         excuses.by_process.entry(client.as_str().into()).or_default().push(stretch);
                     }
                     continue;
@@ -126,7 +105,7 @@ impl Excuses {
         for mark in &facts.marks {
             match &mark.what {
                 What::Stalled { since } => {
-                    let stretch = Stretch::new(*since, mark.at, Reason::Starved);
+                    let stretch = Stretch { begin: *since, end: mark.at, unaware: false };
                     excuses.by_process.entry(Arc::clone(&mark.process)).or_default().push(stretch);
                 }
                 // All holds of a process have the same session.
@@ -169,7 +148,7 @@ impl Excuses {
     /// The excuse at an instant of a process, and of its grant with this token.
     pub(super) fn find(&self, process: &str, object: &str, token: i64, at: u64) -> Option<Excuse> {
         let deleted = self.deletion(process, object, token, at);
-        let deleted = deleted.map(|since| Excuse { reason: Reason::Deleted, since, unaware: true });
+        let deleted = deleted.map(|since| Excuse { since, unaware: true });
         self.still(process, at).into_iter().chain(deleted).reduce(Excuse::and)
     }
 
@@ -193,12 +172,7 @@ impl Excuses {
     fn still(&self, process: &str, at: u64) -> Option<Excuse> {
         let stretches = self.by_process.get(process).into_iter().flatten();
         let still = stretches.filter(|stretch| (stretch.begin..=stretch.end + GRACE).contains(&at));
-        let still = still.map(|Stretch { begin, reason, unaware, .. }| Excuse {
-            reason: *reason,
-            since: *begin,
-            unaware: *unaware,
-        });
-        still.reduce(Excuse::and)
+        still.map(|stretch| Excuse { since: stretch.begin, unaware: stretch.unaware }).reduce(Excuse::and)
     }
 
     /// The killed processes, with the last instant at which each certainly ran.
@@ -258,7 +232,6 @@ fn merge(stretches: &mut Vec<Stretch>) {
         let overlaps = next.begin <= stretch.end;
         if overlaps {
             stretch.end = stretch.end.max(next.end);
-            stretch.reason = stretch.reason.max(next.reason);
             stretch.unaware |= next.unaware;
         }
         overlaps

@@ -13,7 +13,6 @@ pub(crate) enum Promise {
     Tokens,
     Order,
     Room,
-    Loss,
     Updates,
     Progress,
     Members,
@@ -25,12 +24,11 @@ pub(crate) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Exclusion,
         Self::Tokens,
         Self::Order,
         Self::Room,
-        Self::Loss,
         Self::Updates,
         Self::Progress,
         Self::Members,
@@ -48,9 +46,8 @@ impl Display for Promise {
             Self::Tokens => "tokens that did not grow",
             Self::Order => "not in the order of arrival",
             Self::Room => "more permits held than there are",
-            Self::Loss => "loss reported after the next grant",
             Self::Updates => "updates lost although tokens were checked",
-            Self::Progress => "no progress after all faults were healed",
+            Self::Progress => "locks that were never granted",
             Self::Members => "another set of members than the servers'",
             Self::Shards => "shards without an owner",
             Self::Nodes => "leftover nodes",

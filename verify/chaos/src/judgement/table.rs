@@ -1,28 +1,17 @@
 //! The final table.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use testbed::history::History;
 
 use super::Course;
 use super::facts::Facts;
 use super::findings::{Findings, Promise};
-use super::groups::Groups;
-use super::margins::Margins;
-use super::pace::Pace;
 
 /// How many violations of each promise are printed; the file has all.
 const SHOWN: usize = 5;
 
-pub(super) fn print(
-    course: &Course,
-    facts: &Facts,
-    findings: &Findings,
-    margins: &mut Margins,
-    pace: &Pace,
-    groups: &Groups,
-) {
+pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings) {
     let summary = History::from_events(facts.events.clone()).summary();
     println!("\nOperations");
     println!("{summary}");
@@ -40,22 +29,6 @@ pub(super) fn print(
     println!("\n{:<46}{:>14}{:>8}{:>9}", "Updates of a set", "acknowledged", "lost", "refused");
     for (name, updates) in [("tokens checked", course.checked), ("tokens ignored", course.ignored)] {
         println!("{name:<46}{:>14}{:>8}{:>9}", updates.acknowledged, updates.lost, updates.refused);
-    }
-
-    margins.print();
-
-    let seconds = |duration: Duration| format!("{:.2} s", duration.as_secs_f64());
-    println!("\n{:<46}{:>10}", "After the last fault", "");
-    let together = Duration::from_nanos(course.settled - course.calm);
-    println!("{:<46}{:>10}", "until the ensemble was complete", seconds(together));
-    println!("{:<46}{:>10}  {}", "longest time without a grant", seconds(pace.longest), pace.object);
-    println!("{:<46}{:>10}", "allowed", seconds(course.patience()));
-    if let Some(seen) = groups.seen {
-        let processes = groups.processes;
-        println!("{:<46}{:>10}  {processes} processes", "until all saw the members of the servers", seconds(seen));
-    }
-    if let Some(owned) = groups.owned {
-        println!("{:<46}{:>10}", "until all shards had their last owner", seconds(owned));
     }
 
     println!("\n{:<46}{:>8}", "Broken promises", "times");

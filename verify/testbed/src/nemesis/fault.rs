@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::now;
-
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -179,11 +177,4 @@ pub struct Struck {
     pub begin: u64,
     /// The instant after its last effect was undone.
     pub end: u64,
-}
-
-impl Struck {
-    /// A fault that was not carried out by a [`Nemesis`](super::Nemesis), and is over now.
-    pub fn new(fault: Kind, target: impl Into<String>, clients: Vec<String>, begin: u64) -> Self {
-        Self { fault, target: target.into(), clients, begin, end: now() }
-    }
 }

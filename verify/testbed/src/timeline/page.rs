@@ -13,8 +13,6 @@ const LANE: f64 = 11.0;
 /// The strip above a client's lanes, where its faults are visible beside its holds.
 const STRIP: f64 = 4.0;
 const GAP: f64 = 5.0;
-/// The approximate width of a letter of a label.
-const LETTER: f64 = 4.0;
 /// How far lines of the grid may be apart, in nanoseconds.
 const STEPS: [u64; 6] = [100_000_000, 200_000_000, 500_000_000, 1_000_000_000, 2_000_000_000, 5_000_000_000];
 /// Bars with a smaller gap are drawn as one.
@@ -24,14 +22,8 @@ const MERGED: f64 = 0.6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Shade {
-    /// The machine has not scheduled it.
-    Stalled,
     /// Cut off from the others.
     CutOff,
-    /// Connections end again and again.
-    Flapping,
-    /// Answers to pings are held back.
-    PingsHeld,
     /// Paused by a signal.
     Paused,
     /// Killed, until it is started again.
@@ -51,18 +43,15 @@ pub enum Shade {
 }
 
 impl Shade {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 9] = [
         Self::Held,
         Self::Shared,
         Self::Suspended,
         Self::Waiting,
         Self::Lost,
         Self::Paused,
-        Self::Stalled,
         Self::Killed,
         Self::CutOff,
-        Self::Flapping,
-        Self::PingsHeld,
         Self::Deleted,
     ];
 
@@ -70,11 +59,8 @@ impl Shade {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::CutOff => ("cut", "cut off"),
-            Self::Flapping => ("flap", "connections flap"),
-            Self::PingsHeld => ("pings", "ping answers held back"),
             Self::Paused => ("paused", "paused"),
             Self::Killed => ("killed", "killed, until started again"),
-            Self::Stalled => ("stalled", "not scheduled by the machine"),
             Self::Waiting => ("waiting", "waits"),
             Self::Shared => ("shared", "holds, shared"),
             Self::Held => ("held", "holds"),
@@ -92,8 +78,8 @@ impl Shade {
 const STYLE: &str = "\
 text{font:11px sans-serif}.title{font-size:15px}.lane{font-size:8px;fill:#555}.grid{stroke:#ddd}
 .row{fill:#f7f7f7}.held{fill:#2166ac}.shared{fill:#67a9cf}.suspended{fill:#c51b7d}.lost{fill:#d7191c}
-.paused{fill:#9e9e9e}.stalled{fill:#c8c8c8}.killed{fill:#4d4d4d}.cut{fill:#fdae61}.flap{fill:#fee08b}
-.waiting{fill:#d9d9d9}.pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
+.paused{fill:#9e9e9e}.killed{fill:#4d4d4d}.cut{fill:#fdae61}
+.waiting{fill:#d9d9d9}.deleted{fill:#7b3294}";
 
 /// A page under construction.
 #[derive(Debug)]
@@ -105,8 +91,6 @@ pub(super) struct Page {
     lanes: BTreeMap<(Row, Arc<str>), f64>,
     height: f64,
     svg: String,
-    /// Drawn last.
-    labels: Vec<(f64, f64, &'static str, String)>,
     /// What is on it, for the legend.
     shades: BTreeSet<Shade>,
     /// The last bar, which the next one may extend.
@@ -138,7 +122,6 @@ impl Page {
             lanes: BTreeMap::new(),
             height: TOP,
             svg: String::new(),
-            labels: Vec::new(),
             shades: BTreeSet::new(),
             open: None,
         };
@@ -182,10 +165,6 @@ impl Page {
         if bar.shade.is_instant() {
             right = left + 2.0;
         }
-        if !bar.label.is_empty() {
-            let class = if bar.shade == Shade::Killed { "dark" } else { "label" };
-            self.labels.push((left + 2.0, top + height - 1.5, class, bar.label.clone()));
-        }
         let drawn = Drawn { top, height, left, right: right.max(left + MERGED), shade: bar.shade };
         match &mut self.open {
             Some(open) if open.top == top && open.shade == bar.shade && left - open.right < MERGED => {
@@ -207,16 +186,6 @@ impl Page {
     /// The complete document, with a legend.
     pub(super) fn finish(mut self) -> String {
         self.close();
-        let mut labels = std::mem::take(&mut self.labels);
-        labels.sort_by(|one, other| one.1.total_cmp(&other.1).then(one.0.total_cmp(&other.0)));
-        let mut last = (0.0, 0.0);
-        for (x, y, class, label) in labels {
-            // Overlapping labels would both be unreadable.
-            if y != last.1 || x > last.0 {
-                last = (x + LETTER * label.len() as f64, y);
-                self.text(x, y, class, &label);
-            }
-        }
         let mut left = LEFT;
         let top = self.height + 15.0;
         let shades = std::mem::take(&mut self.shades);
