@@ -260,7 +260,7 @@ impl Config {
         self.invalid(field, format!("{why}; set {}, too", self.name(other)))
     }
 
-    /// Returns an error that begins with the setting's name in the deployment.
+    /// Returns an `InvalidInput` whose reason begins with the setting's name: that of the variable, or of the document's field.
     fn invalid(&self, field: &str, reason: impl fmt::Display) -> Error {
         Error::invalid("configuration", format!("{} {reason}", self.name(field)))
     }

@@ -263,8 +263,8 @@ impl Semaphore {
     }
 
     /// Counts the permits that the first caller in the queue still misses, in one small request. Returns zero if no
-    /// caller waits, or if the first caller can take its permits. A first caller that then does not take them has died
-    /// or hangs. The count comes from the connected server, which may be behind the others.
+    /// caller waits, or if the first caller can take its permits. If zero is returned again
+    /// and again and the first caller stays first, it has died or hangs. The count comes from the connected server, which may be behind the others.
     ///
     /// # Errors
     ///

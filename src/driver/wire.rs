@@ -53,7 +53,7 @@ impl Answered {
         Self { refusal: is_over.then(|| refusal(error)), ..answered }
     }
 
-    /// Returns the answer to a failed request whose failure ends no call.
+    /// Returns the answer to a failed request, without an error for the caller.
     fn unanswered(error: ZkError) -> Self {
         let (is_throttled, runtime_is_gone) = (error == ZkError::Throttled, runtime_is_gone(&error));
         Self { is_throttled, runtime_is_gone, ..failed(&error).into() }

@@ -30,6 +30,8 @@ pub(crate) struct Client {
     home: String,
     /// Whether it holds for long now and then.
     lingers: bool,
+    /// How often it has held.
+    pub(crate) held: usize,
 }
 
 impl Client {
@@ -43,6 +45,7 @@ impl Client {
             name,
             home: "home".to_owned(),
             lingers: false,
+            held: 0,
         }
     }
 
@@ -260,6 +263,7 @@ fn gave_up(acquiring: Vec<Acquiring>, error: &Error) {
 
 /// Holds for a while, looking again and again, and lets go in one way or another.
 async fn use_it(client: &mut Client, held: Vec<Held>, guard: Guard) {
+    client.held += 1;
     let mut last = now();
     let is_long = client.lingers && client.random.u8(0..8) == 0;
     let mut looks = client.random.usize(0..if is_long { 20 } else { 4 });

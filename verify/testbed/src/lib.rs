@@ -29,8 +29,6 @@ mod simulated;
 #[cfg(not(virtual_time))]
 mod snapshot;
 #[cfg(not(virtual_time))]
-pub mod timeline;
-#[cfg(not(virtual_time))]
 mod wire;
 
 #[cfg(not(virtual_time))]

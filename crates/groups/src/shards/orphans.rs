@@ -78,7 +78,8 @@ impl Orphans {
         now - *since >= self.grace + self.patience * rank
     }
 
-    /// The number of shards seen without an owner that this member takes next.
+    /// The number of shards seen without an owner for which this member comes directly after the planned owner (rank 1). So each
+    /// shard is counted by one member only.
     pub(crate) fn unassigned(&self) -> usize {
         self.empty.keys().filter(|shard| self.ranks.get(**shard as usize) == Some(&1)).count()
     }

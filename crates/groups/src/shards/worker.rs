@@ -393,7 +393,7 @@ impl Worker {
         let task = self.tasks.spawn(async move {
             Done::Queued(match is_claim {
                 false => mutex.lock().await.map(Some),
-                // In an outage the next look decides again.
+                // An outage ends the claim, as a contended lock does. The shard's time without an owner then starts again.
                 true => mutex.try_lock().await.or_else(|error| match error {
                     Error::Unavailable { .. } => Ok(None),
                     error => Err(error),
