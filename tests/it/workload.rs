@@ -30,6 +30,8 @@ pub(crate) struct Client {
     home: String,
     /// Whether it holds for long now and then.
     lingers: bool,
+    /// Whether somebody deletes its nodes by hand.
+    may_be_evicted: bool,
     /// How often it has held.
     pub(crate) held: usize,
 }
@@ -45,6 +47,7 @@ impl Client {
             name,
             home: "home".to_owned(),
             lingers: false,
+            may_be_evicted: false,
             held: 0,
         }
     }
@@ -59,6 +62,19 @@ impl Client {
     pub(crate) fn lingering(mut self, lingers: bool) -> Self {
         self.lingers = lingers;
         self
+    }
+
+    /// Lets its calls end with [`Error::Evicted`], because somebody deletes its nodes by hand.
+    pub(crate) fn evicted_by_hand(mut self, may_be_evicted: bool) -> Self {
+        self.may_be_evicted = may_be_evicted;
+        self
+    }
+
+    fn gave_up(&self, acquiring: Vec<Acquiring>, error: &Error) {
+        let expected = matches!(error, Error::Unavailable { .. } | Error::Lost(_));
+        let is_evicted = self.may_be_evicted && matches!(error, Error::Evicted { .. });
+        assert!(expected || is_evicted, "nothing else can go wrong: {error:?}");
+        acquiring.into_iter().for_each(Acquiring::fail);
     }
 }
 
@@ -165,7 +181,7 @@ pub(crate) async fn read_or_write(client: &mut Client) {
             let acquiring = client.process.acquire(Acquire::exclusive(path));
             let writing = match lock.write().await {
                 Ok(writing) => writing,
-                Err(error) => return gave_up(vec![acquiring], &error),
+                Err(error) => return client.gave_up(vec![acquiring], &error),
             };
             let held = acquiring.ok(writing.fencing_token().get());
             held.downgrade();
@@ -186,7 +202,7 @@ pub(crate) async fn reenter(client: &mut Client) {
         let acquiring = client.process.acquire(acquire.clone());
         match mutex.lock(&owner).await {
             Ok(guard) => guards.push((acquiring.ok(guard.fencing_token().get()), guard)),
-            Err(error) => gave_up(vec![acquiring], &error),
+            Err(error) => client.gave_up(vec![acquiring], &error),
         }
     }
     client.random.shuffle(&mut guards);
@@ -210,7 +226,7 @@ pub(crate) async fn claim(client: &mut Client) {
             use_it(client, vec![held], Box::new(slot.into_guard())).await;
         }
         Ok(None) => {}
-        Err(error) => gave_up(Vec::new(), &error),
+        Err(error) => client.gave_up(Vec::new(), &error),
     }
 }
 
@@ -251,14 +267,8 @@ async fn ask(client: &mut Client, ask: Ask) {
             use_it(client, held, guard).await;
         }
         Ok(None) => acquiring.into_iter().for_each(Acquiring::fail),
-        Err(error) => gave_up(acquiring, &error),
+        Err(error) => client.gave_up(acquiring, &error),
     }
-}
-
-fn gave_up(acquiring: Vec<Acquiring>, error: &Error) {
-    let expected = matches!(error, Error::Unavailable { .. } | Error::Lost(_) | Error::Evicted { .. });
-    assert!(expected, "nothing else can go wrong: {error:?}");
-    acquiring.into_iter().for_each(Acquiring::fail);
 }
 
 /// Holds for a while, looking again and again, and lets go in one way or another.

@@ -45,7 +45,7 @@ const SLOT_DIRS: &[&str] = &["/0", "/1", "/queue-2"];
 const KINDS: [Kind; 9] = [
     kind("mutex", |client| Box::pin(lock(client)), &[""], Model::FencedMutex, Model::Fifo),
     kind(
-        "mutex-again",
+        "mutex_again",
         |client| Box::pin(lock_again(client)),
         &["/often", "/now-and-then", "/0", "/1", "/2", "/3", "/4"],
         Model::FencedMutex,
@@ -60,14 +60,28 @@ const KINDS: [Kind; 9] = [
         Model::Permits(PERMITS),
         Model::Permits(PERMITS),
     ),
-    kind("multi", |client| Box::pin(lock_some(client)), MEMBERS, Model::FencedMutex, Model::Mutex),
-    kind("mixed", |client| Box::pin(read_and_write_some(client)), MEMBERS, Model::ReadWrite, Model::ReadWrite),
+    kind("multi_lock", |client| Box::pin(lock_some(client)), MEMBERS, Model::FencedMutex, Model::Mutex),
+    kind(
+        "mixed_multi_lock",
+        |client| Box::pin(read_and_write_some(client)),
+        MEMBERS,
+        Model::ReadWrite,
+        Model::ReadWrite,
+    ),
     kind("election", |client| Box::pin(campaign(client)), &[""], Model::FencedMutex, Model::Fifo),
     kind("slots", |client| Box::pin(claim(client)), SLOT_DIRS, Model::FencedMutex, Model::FencedMutex),
 ];
 
 const fn kind(name: &'static str, round: Round, dirs: &'static [&'static str], model: Model, calm: Model) -> Kind {
     Kind { name, round, dirs, model, calm }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Weather {
+    Calm,
+    Storm,
+    /// A storm in which somebody deletes nodes by hand, too.
+    Deletions,
 }
 
 /// The sessions, with the tasks of each kind, and a server of their own.
@@ -105,14 +119,14 @@ impl Fleet {
         }
     }
 
-    /// Plays rounds of a kind in each session, as many tasks and rounds as this, or until it is over.
+    /// Plays rounds of a kind in each session: this many, by as many tasks, or until it is over. Returns how often each task has held.
     fn play(
         &mut self,
         kind: &Kind,
         tasks: usize,
         rounds: usize,
-        rest: u64,
-    ) -> Vec<impl Future<Output = ()> + use<>> {
+        weather: Weather,
+    ) -> Vec<impl Future<Output = usize> + use<>> {
         let logged = self.ways.dispatch();
         let mut playing = Vec::new();
         for (number, world) in self.worlds.iter().enumerate() {
@@ -120,18 +134,22 @@ impl Fleet {
                 let name = format!("session {number}, {} {task}", kind.name);
                 let path = format!("{}/{}", self.path, kind.name);
                 let client = Client::new(&world.session, &path, &self.history, name, self.random.fork());
-                let mut client = client.with_home(number.to_string()).lingering(rest > 0);
+                let mut client = client
+                    .with_home(number.to_string())
+                    .lingering(weather != Weather::Calm)
+                    .evicted_by_hand(weather == Weather::Deletions);
                 let (round, is_over, mut random) = (kind.round, self.is_over.clone(), self.random.fork());
                 let play = async move {
                     for _ in 0..rounds {
                         if is_over.load(Ordering::Relaxed) {
-                            return;
+                            break;
                         }
                         round(&mut client).await;
-                        if rest > 0 {
-                            a_while(random.u64(0..rest)).await;
+                        if weather != Weather::Calm {
+                            pass(Duration::from_millis(random.u64(0..600))).await;
                         }
                     }
+                    client.held
                 };
                 let task = tokio::spawn(play.with_subscriber(logged.clone()));
                 playing.push(async move { task.await.expect("no panic") });
@@ -148,15 +166,15 @@ impl Fleet {
     }
 
     /// Judges each object of a kind.
-    fn judge(&self, kind: &Kind, model: Model) {
+    fn judge(&self, kind: &Kind, models: &[Model]) {
         let below = format!("{}/{}", self.path, kind.name);
         let is_own = |object: &str| {
             object.strip_prefix(&*below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let own: Vec<_> = self.history.events().into_iter().filter(|event| is_own(&event.object)).collect();
         let history = History::from_events(own);
-        assert!(history.summary().acquired > 10, "{}: there is something to judge", kind.name);
-        history.judge(model).assert_clean();
+        assert!(history.summary().acquired > ROUNDS, "{}: there is something to judge", kind.name);
+        models.iter().for_each(|model| history.judge(*model).assert_clean());
     }
 
     fn print(&self) {
@@ -164,35 +182,41 @@ impl Fleet {
     }
 }
 
-async fn in_calm(kind: &Kind) {
+/// How many rounds each task plays in calm.
+const ROUNDS: usize = 25;
+
+/// Plays a kind without faults, and returns the ways by which its locks were granted.
+async fn in_calm(name: &str) -> Ways {
+    let kind = KINDS.iter().find(|kind| kind.name == name).expect("a kind");
     let mut fleet = Fleet::start(4, TIMEOUT).await;
-    let playing = fleet.play(kind, 3, 25, 0);
+    let playing = fleet.play(kind, 3, ROUNDS, Weather::Calm);
     soon("all rounds", join_all(playing)).await;
     fleet.wait_empty(kind).await;
     fleet.print();
-    fleet.judge(kind, kind.model);
-    fleet.judge(kind, kind.calm);
-    if kind.name == "mutex-again" {
-        fleet.ways.assert_all_taken();
-    }
+    fleet.judge(kind, &[kind.model, kind.calm]);
+    fleet.ways
 }
 
 macro_rules! in_calm {
-    ($($name:ident: $at:expr,)*) => {
+    ($($name:ident),*) => {
         mod calm {
             use super::*;
 
             $(#[tokio::test]
             async fn $name() {
-                in_calm(&KINDS[$at]).await;
+                in_calm(stringify!($name)).await;
             })*
+
+            /// Each way by which a lock is granted is taken.
+            #[tokio::test]
+            async fn mutex_again() {
+                in_calm("mutex_again").await.assert_all_taken();
+            }
         }
     };
 }
 
-in_calm! {
-    mutex: 0, mutex_again: 1, reentrant: 2, rwlock: 3, semaphore: 4, multi_lock: 5, mixed_multi_lock: 6, election: 7, slots: 8,
-}
+in_calm!(mutex, reentrant, rwlock, semaphore, multi_lock, mixed_multi_lock, election, slots);
 
 /// The timeout of sessions that some faults outlast.
 const SESSION: Duration = Duration::from_secs(2);
@@ -202,26 +226,26 @@ const STORM: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn exclusion_order_of_tokens_and_progress_outlast_all_faults() {
-    storm(false).await;
+    storm(Weather::Storm).await;
 }
 
 /// A holder whose node somebody deletes knows it some round trips later than the next one, so only tokens, turns and leftovers are
 /// judged.
 #[tokio::test]
 async fn all_have_their_turn_after_nodes_were_deleted_by_hand() {
-    storm(true).await;
+    storm(Weather::Deletions).await;
 }
 
-async fn storm(deletes: bool) {
+async fn storm(weather: Weather) {
     let mut fleet = Fleet::start(5, SESSION).await;
     let kept = keep(&fleet).await;
-    let playing: Vec<_> = KINDS.iter().flat_map(|kind| fleet.play(kind, 2, usize::MAX, 600)).collect();
+    let playing: Vec<_> = KINDS.iter().flat_map(|kind| fleet.play(kind, 2, usize::MAX, weather)).collect();
     let storm = Storm { until: Instant::now() + STORM };
     let disturbed: Vec<_> = fleet.worlds.iter().map(|world| storm.disturb(world, fleet.random.fork())).collect();
     let (of_server, of_nodes) = (fleet.random.fork(), fleet.random.fork());
     let (path, admin) = (fleet.path.clone(), fleet.admin.clone());
     let deleted = async {
-        if deletes {
+        if weather == Weather::Deletions {
             storm.delete(&admin, &path, of_nodes).await;
         }
     };
@@ -229,12 +253,14 @@ async fn storm(deletes: bool) {
     // A fallback poll would come later.
     promptly("all sessions are connected", join_all(fleet.worlds.iter().map(connected))).await;
     fleet.is_over.store(true, Ordering::Relaxed);
-    promptly("all have had their turn", join_all(playing)).await;
+    let held = promptly("all have had their turn", join_all(playing)).await;
     fleet.print();
+    // Two tasks of a session for each kind.
+    assert!(held.chunks(2).all(|tasks| tasks.iter().sum::<usize>() > 0), "every session had its turn: {held:?}");
     for kind in &KINDS {
         fleet.wait_empty(kind).await;
-        if !deletes {
-            fleet.judge(kind, kind.model);
+        if weather == Weather::Storm {
+            fleet.judge(kind, &[kind.model]);
         }
     }
     fleet.ways.assert_all_taken();
@@ -333,12 +359,8 @@ impl Storm {
                 _ => {
                     proxy.reset();
                     let at = random.usize(1..10);
-                    proxy.cut(match random.u8(0..4) {
-                        0 => Cut::BeforeRequest(at),
-                        1 => Cut::AfterRequest(at),
-                        2 => Cut::BeforeAnswer(at),
-                        _ => Cut::AfterAnswer(at),
-                    });
+                    let cuts = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
+                    proxy.cut(cuts[random.usize(..cuts.len())](at));
                     self.some(&mut random, 0.5).await;
                 }
             }
@@ -386,8 +408,4 @@ impl Storm {
             let _ = admin.delete(&format!("{dir}/{node}"), None).await;
         }
     }
-}
-
-async fn a_while(millis: u64) {
-    pass(Duration::from_millis(millis)).await;
 }
