@@ -350,8 +350,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A text in a document. If the value in the document has another type, the error does not show it, because it may be
-/// secret.
+/// A text in a document. The error for a value of another type does not show the value, which may be secret.
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "expected text")]

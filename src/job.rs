@@ -467,7 +467,7 @@ impl Job {
                 continue;
             };
             let why_not = match self.why_not(&guard, slot).await {
-                // The lock was lost before anything was recorded or begun, so acquire it again.
+                // The lock was lost before the job began and before anything was recorded, so acquire it again.
                 Err(error @ Error::Lost(_)) if error.is_transient() && began.elapsed() < self.wait => continue,
                 why_not => why_not?,
             };

@@ -271,8 +271,8 @@ impl Semaphore {
     /// As [`contenders`](Self::contenders).
     pub async fn missing_permits(&self) -> Result<u32> {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
-        // Of the waiters, only the first has created nodes in `leases`. So the nodes beyond the number of permits are the
-        // permits that this waiter misses.
+        // The holders have nodes in `leases`, and the first waiter has its own there already; no other waiter has. So the first
+        // waiter misses as many permits as there are nodes beyond the number of permits.
         let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
     }

@@ -68,9 +68,10 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Returns a function that decides whether the queue order depends on the czxid of a listed node. No czxid is needed unless
-/// several nodes are near the wrap of the sequence counter. Of these nodes, the function chooses our own, and those that our
-/// own may wait for. If other nodes are not near the wrap, it also chooses nodes whose numbers are about to come back to 0.
+/// Returns a function that decides whether the czxid of a listed node must be read to know the queue order. Without two nodes near
+/// the wrap of the sequence counter (number 2147483647, or negative), none must be read. Otherwise, of the nodes near the wrap,
+/// those of our session must be, and those that they may wait for. If the listing also has nodes that are not near the wrap, so must
+/// all nodes whose numbers are at most 2^30 below 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();

@@ -159,7 +159,7 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
     runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
 }
 
-/// Counts `epoch` up, as if the connection had been lost and restored before the answer is read.
+/// The test raises the state's `epoch`, as if the connection had been lost and restored between a request and its answer.
 #[tokio::test]
 async fn grant_over_an_earlier_connection_is_confirmed() {
     let journal = Journal::default();

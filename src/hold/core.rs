@@ -18,7 +18,7 @@ use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{AcquireSpan, Held};
 
-/// The shared core of a hold: how the hold has ended, and whether it was revoked.
+/// What the guard and the monitors of a hold share: how the hold has ended, and whether it was revoked.
 pub(super) struct HoldCore {
     pub(super) driver: Arc<driver::Core>,
     pub(super) op: Op,
