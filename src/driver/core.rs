@@ -22,7 +22,7 @@ use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
 use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
-use crate::driver::reports::{JOURNAL, Reports};
+use crate::driver::reports::Reports;
 use crate::driver::state::{Closing, RUNTIME_GONE, State, ended, nonce};
 use crate::driver::wire;
 use crate::error::Error;
@@ -44,6 +44,9 @@ pub(crate) struct Core {
     /// How many times the state was locked.
     #[cfg(test)]
     pub(super) locks: std::sync::atomic::AtomicUsize,
+    /// What the machine has handled.
+    #[cfg(test)]
+    pub(super) events: Mutex<Vec<String>>,
 }
 
 impl fmt::Debug for Core {
@@ -86,8 +89,6 @@ impl Core {
     /// `name`: the hash of its unique name, if it has one.
     pub(crate) fn new(name: Option<u64>) -> Arc<Self> {
         let reports = Arc::<Reports>::default();
-        // Asked now, because the tool `replay` needs the journal (see `JOURNAL`) from its first entry on.
-        reports.ask_for_journal();
         // The number of an acquisition is part of its nodes' guids. With a unique name the numbers start at random, so that
         // another process of that name gives its nodes other guids.
         let next = name.map_or(0, |_| caller_of(nonce() as Op));
@@ -100,9 +101,10 @@ impl Core {
             name,
             #[cfg(test)]
             locks: Default::default(),
+            #[cfg(test)]
+            events: Mutex::default(),
         });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
-        core.lock().note(now, &format_args!("Begin"));
         core
     }
 
@@ -160,7 +162,8 @@ impl Core {
     /// Handles an event. The caller must have handled connection changes already, under this same lock.
     pub(crate) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
         let (life, was_up, at) = (state.machine.life(), state.machine.is_connected(), now());
-        state.note(|| at, &event);
+        #[cfg(test)]
+        crate::locked::locked(&self.events).push(format!("{event:?}"));
         state.machine.handle(at, event);
         state.count_connected(was_up);
         if life != state.machine.life() {
@@ -248,10 +251,6 @@ impl Core {
 
     fn act(self: &Arc<Self>, state: &mut State) {
         let actions: Vec<Action> = state.machine.actions().collect();
-        if state.reports.is_journaled() && !actions.is_empty() {
-            let (core, actions) = (state.address(), format!("{actions:?}"));
-            state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
-        }
         for action in actions {
             match action {
                 Action::Send(ask) => self.send(state, ask),

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,9 +19,6 @@ use crate::telemetry;
 
 type Report = Box<dyn FnOnce() + Send>;
 
-/// The `tracing` target of the journal: all events and actions of the machine, in order. The tool `verify/replay` reads it.
-pub(super) const JOURNAL: &str = "zookeeper_recipes::machine";
-
 /// The most reports that are queued while a layer blocks. Later reports are dropped.
 const MAX_REPORTS: usize = 100_000;
 
@@ -35,8 +31,6 @@ pub(crate) struct Reports {
     queue: Mutex<Pending>,
     woken: Notify,
     ended: Notify,
-    /// Whether a subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
-    is_journaled: AtomicBool,
 }
 
 #[derive(Default)]
@@ -97,18 +91,6 @@ impl Reports {
         }
     }
 
-    /// Whether a subscriber wanted the journal when it was last asked.
-    pub(super) fn is_journaled(&self) -> bool {
-        is_traced() && self.is_journaled.load(Ordering::Relaxed)
-    }
-
-    /// Asks whether a subscriber wants the journal. This runs the user's code.
-    pub(crate) fn ask_for_journal(&self) {
-        let asked = || tracing::event_enabled!(target: JOURNAL, Level::TRACE);
-        let is_journaled = is_traced() && catch_unwind(asked).unwrap_or_default();
-        self.is_journaled.store(is_journaled, Ordering::Relaxed);
-    }
-
     /// Makes the reports until the session has ended.
     pub(crate) async fn run(self: Arc<Self>) {
         let ended = Ended(&self);
@@ -116,7 +98,6 @@ impl Reports {
             self.woken.notified().await;
             // A report may block this thread, so let other tasks that were woken on this thread run first.
             yield_now().await;
-            self.ask_for_journal();
             self.make();
         }
         drop(ended);

@@ -1,7 +1,6 @@
 //! Owns [`State`], which the lock of a session guards: the machine, its client and requests in flight.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -14,7 +13,7 @@ use crate::driver::budget::{Budget, Reservation};
 use crate::driver::deferred::Deferred;
 use crate::driver::entry::{Entry, HoldListener, Watching};
 use crate::driver::names::{self, Paths};
-use crate::driver::reports::{JOURNAL, Reports};
+use crate::driver::reports::Reports;
 use crate::error::Error;
 use crate::machine::{
     Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
@@ -75,28 +74,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Writes an event to the journal. Does nothing while no subscriber wants the journal.
-    pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {
-        if self.reports.is_journaled() {
-            let (core, at, event) = (self.address(), at().0, format!("{what:?}"));
-            self.reports.push(move || tracing::trace!(target: JOURNAL, core, at, %event));
-        }
-    }
-
     /// Returns the number of a path. A new path gets the next number.
     pub(super) fn number(&mut self, path: &str) -> Path {
-        let number = self.paths.number(path);
-        self.note(now, &format_args!("Path({number}, {path:?})"));
-        number
+        self.paths.number(path)
     }
 
     pub(super) fn forget_paths(&mut self) {
         self.paths.retain(&self.machine);
-    }
-
-    /// Returns the name of this session in the journal: the address of its state.
-    pub(super) fn address(&self) -> String {
-        format!("{:p}", std::ptr::from_ref(self))
     }
 
     pub(super) fn count_connected(&self, was_up: bool) {

@@ -1,7 +1,6 @@
-//! Tests of what callers cannot cause or see: panics, the journal, answers over an earlier connection, watches, timers, and how
+//! Tests of what callers cannot cause or see: panics, answers over an earlier connection, watches, timers, and how
 //! often the session's state is locked.
 
-use std::fmt;
 use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::time::timeout;
-use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use zookeeper_client::SessionState;
 use zookeeper_simulation::Server;
 
 use crate::clock::now;
+use crate::driver::core::Core;
 use crate::driver::entry::{Next, Watching};
-use crate::driver::reports::JOURNAL;
 use crate::locked::locked;
 use crate::machine::{Acquisition, Position, SESSION, Watch, WatchState};
 use crate::testing::LocalSession;
@@ -57,69 +55,18 @@ async fn panic_under_the_lock_ends_the_session() {
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
 }
 
-/// A subscriber that keeps the events of the journal.
-#[derive(Clone, Debug, Default)]
-struct Journal(Arc<std::sync::Mutex<Vec<String>>>);
-
-impl Subscriber for Journal {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == JOURNAL
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut Entry(&mut locked(&self.0)));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-struct Entry<'a>(&'a mut Vec<String>);
-
-impl Visit for Entry<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "event" {
-            self.0.push(format!("{value:?}"));
-        }
-    }
-}
-
-#[tokio::test]
-async fn journal_begins_with_the_session() {
-    let journal = Journal::default();
-    // With one subscriber, `tracing` asks only the default of the thread that comes first, which may be another test's.
-    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
-    let _subscribed = tracing::subscriber::set_default(journal.clone());
-    let session = Session::local().await.expect("a session");
-    drop(Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held"));
-    session.close().await.expect("closed");
-    let entries = locked(&journal.0);
-    assert!(
-        matches!(&entries[..], [begin, renewed, ..] if begin == "Begin" && renewed.starts_with("Renewed")),
-        "{entries:?}"
-    );
+/// Whether the machine of a session has handled an event with these words.
+fn has_handled(core: &Core, words: &str) -> bool {
+    locked(&core.events).iter().any(|event| event.contains(words))
 }
 
 /// The client reports the end of its session to watches and to our session, one after the other. Here the watch comes first.
 #[test]
 fn event_of_a_watch_that_went_with_its_session_is_dropped() {
-    let journal = Journal::default();
-    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
-    let listens = journal.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Some of the threads wait for the session's lock.
         .worker_threads(8)
         .enable_all()
-        .on_thread_start(move || std::mem::forget(tracing::subscriber::set_default(listens.clone())))
         .build()
         .expect("a runtime");
     let test = async move {
@@ -150,11 +97,11 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
             tokio::task::yield_now().await;
         }
         drop(guard);
-        let has = |what: &str| locked(&journal.0).iter().any(|event| event.contains(what));
+        let has = |words: &str| has_handled(session.core(), words);
         while !has("Abandon") {
             tokio::task::yield_now().await;
         }
-        assert!(has("Expired") && !has("Fired"), "{:?}", locked(&journal.0));
+        assert!(has("Expired") && !has("Fired"), "{:?}", session.core().events);
     };
     runtime.block_on(async { timeout(SOON, runtime.spawn(test)).await }).expect("in time").expect("no panic");
 }
@@ -162,9 +109,6 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
 /// The test raises the state's `epoch`, as if the connection had been lost and restored between a request and its answer.
 #[tokio::test]
 async fn grant_over_an_earlier_connection_is_confirmed() {
-    let journal = Journal::default();
-    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
-    let _subscribed = tracing::subscriber::set_default(journal.clone());
     let session = Session::local().await.expect("a session");
     let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
     for reconnects in [0, 0, 1] {
@@ -172,8 +116,8 @@ async fn grant_over_an_earlier_connection_is_confirmed() {
         assert!((&mut call).now_or_never().is_none(), "the create is sent");
         session.core().lock().epoch += reconnects;
         timeout(SOON, call).await.expect("in time").expect("held").release().await.expect("released");
-        let is_confirmed = locked(&journal.0).iter().any(|event| event.contains("ask: Confirm"));
-        assert_eq!(is_confirmed, reconnects > 0, "{journal:?}");
+        let is_confirmed = has_handled(session.core(), "ask: Confirm");
+        assert_eq!(is_confirmed, reconnects > 0, "{:?}", session.core().events);
     }
 }
 
@@ -219,7 +163,8 @@ impl Subscriber for Panics {
 async fn lock_whose_hold_is_not_made_for_a_panic_is_released() {
     let session = Session::local().await.expect("a session");
     let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
-    let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
+    // With one subscriber, `tracing` asks only the default of the thread that comes first, which may be another test's.
+    let _others = [(); 2].map(|()| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new()));
     let panics = tracing::subscriber::set_default(Panics);
     AssertUnwindSafe(mutex.lock()).catch_unwind().await.expect_err("it panics");
     drop(panics);

@@ -57,9 +57,6 @@ pub(crate) struct Settings {
     /// Where the history goes [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// A new directory for the journals of the machines, and for what crosses the proxies: see `replay`
-    #[arg(long, value_name = "DIR")]
-    pub(crate) journal: Option<PathBuf>,
 }
 
 /// An alias, because a field declared as `Vec` would be an option that may be repeated.
@@ -74,7 +71,7 @@ impl Settings {
 impl Orders {
     /// The arguments which are parsed as [`Command::Client`] with these orders.
     pub(crate) fn to_arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec![
+        vec![
             "client".into(),
             self.name.clone().into(),
             self.hosts.clone().into(),
@@ -83,9 +80,7 @@ impl Orders {
             self.seed.to_string().into(),
             self.journal.clone().into(),
             self.register.clone().into(),
-        ];
-        arguments.extend(self.machine.clone().map(OsString::from));
-        arguments
+        ]
     }
 }
 
@@ -133,13 +128,10 @@ mod tests {
             seed: u64::MAX,
             journal: "journals/c0.1.jsonl".into(),
             register: "register".into(),
-            machine: Some("c0.1.machine.jsonl".into()),
         };
-        for orders in [Orders { machine: None, ..orders.clone() }, orders] {
-            let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
-            let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
-            assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
-        }
+        let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
+        let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
+        assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
     }
 
     #[test]

@@ -51,8 +51,6 @@ pub(crate) struct Orders {
     pub(crate) seed: u64,
     pub(crate) journal: PathBuf,
     pub(crate) register: PathBuf,
-    /// Where the journal of the machine goes, if it is wanted.
-    pub(crate) machine: Option<PathBuf>,
 }
 
 /// The phase of the run, set by the parent.
@@ -127,8 +125,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let journal = Journal::create(&orders.journal)?;
     let name: Arc<str> = orders.name.as_str().into();
     record_stalls(&name, &journal);
-    let machine = orders.machine.as_ref().map(Journal::create).transpose()?;
-    logs::record(&name, &journal, machine)?;
+    logs::record(&name, &journal)?;
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
     // A restarted process must not repeat itself, or it would add the same elements.

@@ -14,6 +14,7 @@ mod director;
 mod judgement;
 mod leftover;
 mod line;
+mod lost;
 mod operator;
 mod progress;
 mod register;

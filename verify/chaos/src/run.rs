@@ -22,6 +22,7 @@ use crate::director::Director;
 use crate::judgement::{self, Course};
 use crate::leftover;
 use crate::line::{Mark, What};
+use crate::lost;
 use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::register::{Register, Tokens};
@@ -69,13 +70,6 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         duration.as_secs_f64() / 60.0,
         out.display()
     );
-    if let Some(record) = &settings.journal {
-        fs::create_dir_all(record)?;
-        // Journals of another run would be replayed with those of this one.
-        if record.read_dir()?.next().is_some() {
-            return Err(format!("{} is not empty; name a new directory for --journal", record.display()).into());
-        }
-    }
     // With fewer clients than workloads, the last workloads are left out.
     let workloads: Vec<_> = workloads.iter().copied().take(*count).collect();
     if folder.exists() {
@@ -100,11 +94,8 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
             seed: random.u64(..),
             journal: PathBuf::new(),
             register: register.socket().to_owned(),
-            machine: None,
         };
-        let (name, record) = (format!("c{number}"), settings.journal.as_deref());
-        let recipe = recipe(orders, folder, record);
-        clients.push(Client::start(&name, &servers, record, recipe).await?);
+        clients.push(Client::start(&format!("c{number}"), &servers, recipe(orders, folder)).await?);
     }
     println!("chaos: all clients have started");
     let of_clients: Vec<_> = (0..*count).map(|number| workloads[number % workloads.len()]).collect();
@@ -157,9 +148,6 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     }
     let left = leftover::of_all(&hosts).await?;
     drop(clients);
-    if let Some(record) = &settings.journal {
-        keep_logs(&ensemble, record)?;
-    }
     let course = Course {
         seed: *seed,
         session: SESSION,
@@ -175,40 +163,22 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         ignored: register.updates(Tokens::Ignored),
     };
     let kept = judgement::of_run(&course, folder, out)?;
+    let logs: Vec<_> = (0..ensemble.len()).map(|number| ensemble.server(number).data()).collect();
+    if let (false, Some((zxid, server))) = (kept, lost::transaction(logs.iter().map(AsRef::as_ref))?) {
+        println!("chaos: server {server} has lost transaction {zxid:x} and gone on");
+    }
     fs::remove_dir_all(folder)?;
     Ok(kept)
 }
 
-/// Copies the transaction logs of the servers, without the zeros behind the last transaction, and the names of their snapshots.
-fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
-    for i in 0..ensemble.len() {
-        for entry in ensemble.server(i).data().read_dir()? {
-            let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-            if let Some(log) = name.to_str().filter(|name| name.starts_with("log.")) {
-                let bytes = fs::read(&from)?;
-                let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                fs::write(folder.join(format!("server-{i}.{log}")), &bytes[..end])?;
-            } else if let Some(snapshot) = name.to_str().filter(|name| name.starts_with("snapshot.")) {
-                fs::write(folder.join(format!("server-{i}.{snapshot}")), "")?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Returns the command of a client process which writes its journal into this directory, and that of its machine into `record`.
-fn recipe(
-    orders: Orders,
-    folder: &Path,
-    record: Option<&Path>,
-) -> impl Fn(&str, &str) -> Command + Send + 'static + use<> {
-    let (folder, record) = (folder.to_owned(), record.map(Path::to_owned));
+/// Returns the command of a client process which writes its journal into this directory.
+fn recipe(orders: Orders, folder: &Path) -> impl Fn(&str, &str) -> Command + Send + 'static + use<> {
+    let folder = folder.to_owned();
     move |name, hosts| {
         let (name, hosts) = (name.to_owned(), hosts.to_owned());
         let journal = folder.join(format!("{name}.jsonl"));
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        let machine = record.as_ref().map(|record| record.join(format!("{name}.machine.jsonl")));
-        command.args(Orders { name, hosts, journal, machine, ..orders.clone() }.to_arguments());
+        command.args(Orders { name, hosts, journal, ..orders.clone() }.to_arguments());
         command
     }
 }

@@ -118,19 +118,6 @@ impl Frame {
         Fields::new(self.body())
     }
 
-    /// The header of an answer: the number of its request, the transaction, and the error.
-    pub(crate) fn answer(&self) -> Option<(i32, i64, i32)> {
-        let mut fields = self.fields();
-        Some((fields.int()?, fields.long()?, fields.int()?))
-    }
-
-    /// Reads a frame of a client as a request, of any kind.
-    pub(crate) fn request(&self) -> Option<RequestFrame> {
-        let mut fields = self.fields();
-        let (xid, op) = (fields.int()?, Op::from_code(fields.int()?));
-        Some(RequestFrame::read(xid, op, &mut fields))
-    }
-
     /// Reads a frame of a client; `None` if it is too short to be one.
     pub(crate) fn sent_by_client(&self) -> Option<FromClient> {
         let mut fields = self.fields();
@@ -174,13 +161,6 @@ impl Frame {
         if let Some(password) = self.bytes.get_mut(SESSION.end + 4..SESSION.end + 20) {
             password.fill(0);
         }
-    }
-
-    /// The errors of the parts of a multi that was refused; none of any other answer.
-    pub(crate) fn errors_of_parts(&self) -> Vec<i32> {
-        let mut fields = self.fields();
-        let _header = (fields.int(), fields.long(), fields.int());
-        multi::read_errors(&mut fields)
     }
 
     /// Reads the first frame of a server; `None` if it is too short to be one.
@@ -251,20 +231,6 @@ mod tests {
         let read = read(&frame);
         assert_eq!(read.parts, parts.map(|(op, path)| (op, path.to_owned())));
         assert_eq!(read.path, "/new");
-    }
-
-    #[test]
-    fn multi_that_was_refused_has_an_error_for_each_part() {
-        let mut answer = RecordWriter::default();
-        answer.int(9).long(77).int(0);
-        for err in [0, -101, -2] {
-            answer.int(-1).bool(false).int(err).int(err);
-        }
-        answer.int(-1).bool(true).int(-1);
-        assert_eq!(answer.into_frame().errors_of_parts(), [0, -101, -2]);
-        let mut done = RecordWriter::default();
-        done.int(9).long(77).int(0).int(13).bool(false).int(0).int(-1).bool(true).int(-1);
-        assert!(done.into_frame().errors_of_parts().is_empty());
     }
 
     #[test]

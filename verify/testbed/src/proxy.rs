@@ -4,7 +4,6 @@
 mod connection;
 mod faults;
 mod history;
-mod record;
 mod shared;
 mod state;
 
@@ -18,12 +17,10 @@ use tokio::net;
 
 use self::connection::Link;
 use self::shared::Shared;
-use crate::history::Journal;
 use crate::relay::{Relay, listen_apart};
 
 pub use self::faults::{Cut, Verdict};
 pub use self::history::{Answer, Direction, Request, Uncounted};
-pub use self::record::{Crossed, Crossing};
 pub use crate::frames::{Kind, Op};
 pub use crate::relay::Closing;
 
@@ -107,11 +104,6 @@ impl Proxy {
     /// background. `is_noise` must not call the proxy.
     pub fn leave_out(&self, is_noise: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         self.shared.state().leave_out = Box::new(is_noise);
-    }
-
-    /// Writes what crosses it to a file from now on, each as a [`Crossing`].
-    pub fn record_to(&self, journal: Journal) {
-        self.shared.state().record.begin(journal);
     }
 
     /// The number of bursts of requests: the largest [`Request::round`], 0 without requests.

@@ -36,7 +36,7 @@ async fn all_faults_are_healed_when_the_plan_is_done() {
     let mut clients = Vec::new();
     for name in ["a", "b"] {
         // `cat` ends with its input, as clients do.
-        clients.push(Client::start(name, &servers, None, |_, _| Command::new("cat")).await.expect("it runs"));
+        clients.push(Client::start(name, &servers, |_, _| Command::new("cat")).await.expect("it runs"));
     }
     let plan = Plan::random(5, &Kind::ALL, Duration::from_secs(12), SESSION);
     let mut witness = Witness::default();

@@ -1,10 +1,9 @@
-//! Records what the library logs: by what locks are granted, and the journal of its machine.
+//! Records what the library logs: by what locks are granted.
 
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-use testbed::history::{Journal, now};
+use testbed::history::Journal;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_global_default;
@@ -14,41 +13,34 @@ use super::Result;
 use crate::line::{Mark, What};
 
 const HOLD: &str = "zookeeper_recipes::hold";
-const MACHINE: &str = "zookeeper_recipes::machine";
 
-/// Records every grant of this process from now on. `machine`: where the journal of its machine goes.
-pub(super) fn record(name: &Arc<str>, journal: &Journal, machine: Option<Journal>) -> Result {
-    Ok(set_global_default(Logs { name: Arc::clone(name), journal: journal.clone(), machine })?)
+/// Records every grant of this process from now on.
+pub(super) fn record(name: &Arc<str>, journal: &Journal) -> Result {
+    Ok(set_global_default(Logs { name: Arc::clone(name), journal: journal.clone() })?)
 }
 
 struct Logs {
     name: Arc<str>,
     journal: Journal,
-    machine: Option<Journal>,
 }
 
-/// The fields of a log event.
+/// The fields of a log event, of which one is wanted.
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields {
+    by: Option<String>,
+}
 
 impl Visit for Fields {
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name().to_owned(), value.into());
-    }
-
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+        if field.name() == "by" {
+            self.by = Some(format!("{value:?}"));
+        }
     }
 }
 
 impl Subscriber for Logs {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let is_wanted = match metadata.target() {
-            HOLD => *metadata.level() <= Level::DEBUG,
-            MACHINE => self.machine.is_some(),
-            _ => false,
-        };
-        is_wanted && metadata.is_event()
+        metadata.target() == HOLD && *metadata.level() <= Level::DEBUG && metadata.is_event()
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -62,12 +54,8 @@ impl Subscriber for Logs {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let Fields(mut fields) = fields;
-        if let (MACHINE, Some(machine)) = (event.metadata().target(), &self.machine) {
-            fields.insert("time".to_owned(), now().into());
-            machine.write(&fields).expect("the journal can be written");
-        } else if let Some(Value::String(by)) = fields.remove("by") {
-            // Only a grant has this field.
+        // Only a grant has this field.
+        if let Some(by) = fields.by {
             let mark = Mark::new(&self.name, What::Granted { by });
             self.journal.write(&mark).expect("the journal can be written");
         }

@@ -11,18 +11,6 @@ pub(super) fn read_parts(fields: &mut Fields<'_>) -> Vec<(Op, String)> {
     parts
 }
 
-/// Reads the errors of all parts of an answer, if it begins with one.
-pub(super) fn read_errors(fields: &mut Fields<'_>) -> Vec<i32> {
-    const ERROR: i32 = -1;
-    let mut errors = Vec::new();
-    while let (Some(ERROR), Some(false), Some(_), Some(err)) =
-        (fields.int(), fields.bool(), fields.int(), fields.int())
-    {
-        errors.push(err);
-    }
-    errors
-}
-
 /// Reads an operation of a multi up to the next header; `None` at the end.
 fn read_part(fields: &mut Fields<'_>) -> Option<(Op, String)> {
     let op = Op::from_code(fields.int()?);

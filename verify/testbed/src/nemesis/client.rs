@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::demand::{Life, Network};
-use crate::history::Journal;
 use crate::proxy::{Closing, Proxy};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -31,8 +29,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a client. `recipe` makes the command from the process's name, new at every start, and the hosts. What crosses its
-    /// proxies is written to files in the folder `record`, if there is one: see [`Crossing`](crate::proxy::Crossing).
+    /// Starts a client. `recipe` makes the command from the process's name, new at every start, and the hosts.
     ///
     /// # Errors
     ///
@@ -40,16 +37,11 @@ impl Client {
     pub async fn start(
         name: &str,
         servers: &[String],
-        record: Option<&Path>,
         recipe: impl Fn(&str, &str) -> Command + Send + 'static,
     ) -> io::Result<Self> {
         let mut proxies = Vec::new();
-        for (number, server) in servers.iter().enumerate() {
-            let proxy = Proxy::start(server).await?;
-            if let Some(folder) = record {
-                proxy.record_to(Journal::create(folder.join(format!("{name}-{number}.wire.jsonl")))?);
-            }
-            proxies.push(proxy);
+        for server in servers {
+            proxies.push(Proxy::start(server).await?);
         }
         let mut client = Self {
             name: name.to_owned(),

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 
 use super::faults::{Cut, Verdict};
 use super::history::{Direction, Ticket};
-use super::record::Crossed;
 use super::state::{Fate, State};
 use crate::frames::{ConnectResponse, Frame, Kind, RequestFrame};
 
@@ -184,16 +183,6 @@ impl Shared {
             sessions.retain(|(id, _)| *id != response.session);
             sessions.push((response.session, response.password));
         }
-    }
-
-    /// A frame has come from the client, and is not its first.
-    pub(super) fn came(&self, link: usize, frame: &Frame) {
-        self.state().record.write(link, || Crossed::to_server(frame));
-    }
-
-    /// A frame is forwarded to the client.
-    pub(super) fn crossed(&self, link: usize, frame: &Frame, is_first: bool) {
-        self.state().record.write(link, || Crossed::to_client(frame, is_first));
     }
 
     pub(super) fn aside(&self, link: usize, direction: Direction, kind: Kind) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::faults::{Faults, Verdict};
 use super::history::{History, Request, Ticket};
-use super::record::{Crossed, Record};
 use crate::relay::Closing;
 
 type Hook = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
@@ -40,7 +39,6 @@ struct Link {
 pub(super) struct State {
     pub(super) history: History,
     pub(super) faults: Faults,
-    pub(super) record: Record,
     pub(super) hook: Option<Hook>,
     pub(super) leave_out: LeaveOut,
     pub(super) rewrite: Option<Rewrite>,
@@ -57,7 +55,6 @@ impl State {
         Self {
             history: History::default(),
             faults: Faults::new(),
-            record: Record::default(),
             hook: None,
             leave_out: Box::new(|_| false),
             rewrite: None,
@@ -83,7 +80,6 @@ impl State {
 
     pub(super) fn remove(&mut self, link: usize) {
         self.links.remove(&link);
-        self.record.write(link, || Some(Crossed::Closed));
     }
 
     pub(super) fn fate(&self, link: usize) -> Fate {

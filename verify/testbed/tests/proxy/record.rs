@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::history::{Journal, read_journal};
-use testbed::proxy::{Crossed, Crossing, Cut, Kind, Op, Proxy, Request, Verdict};
+use testbed::proxy::{Cut, Kind, Op, Proxy, Request, Verdict};
 use zookeeper_client::Error;
 
 use crate::{Bench, ephemeral, limited, ops, persistent, server};
@@ -49,74 +48,6 @@ async fn requests_are_recorded() {
         proxy.reset();
         assert!(proxy.requests().is_empty() && proxy.uncounted().is_empty());
         assert_eq!(proxy.round_trips(), 0);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn frames_are_written_to_a_file() {
-    limited(async {
-        let Bench { proxy, client, path, .. } = Bench::new().await;
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("wire.jsonl");
-        proxy.record_to(Journal::create(&file).expect("a file"));
-        client.create(&path, b"data", &persistent()).await.expect("created");
-        let (_, _, watcher) = client.get_and_watch_data(&path).await.expect("read");
-        client.set_data(&path, b"more", None).await.expect("written");
-        watcher.changed().await;
-        assert_eq!(client.delete(&path, Some(77)).await, Err(Error::BadVersion));
-        drop(proxy);
-
-        let lines: Vec<Crossing> = read_journal(&file).expect("a record");
-        let mut errors = Vec::new();
-        let mut requests = Vec::new();
-        for Crossing { what, .. } in &lines {
-            match what {
-                Crossed::Request { xid, op, path: at, body, .. } if *at == path => {
-                    assert!(body.starts_with(&format!("{xid:08x}")), "{body}");
-                    requests.push((*xid, *op));
-                }
-                Crossed::Answer { xid, err, .. } if requests.iter().any(|(asked, _)| asked == xid) => {
-                    errors.push(*err)
-                }
-                _ => {}
-            }
-        }
-        assert_eq!(
-            requests[1..].iter().map(|(_, op)| *op).collect::<Vec<_>>(),
-            [Op::GetData, Op::SetData, Op::Delete]
-        );
-        assert_eq!(errors, [0, 0, 0, -103]);
-        let is_change = |what: &Crossed| matches!(what, Crossed::Event { event: 3, path: at } if **at == *path);
-        assert!(lines.iter().any(|line| is_change(&line.what)), "{lines:?}");
-        assert_eq!(lines.last().map(|line| &line.what), Some(&Crossed::Closed));
-    })
-    .await;
-}
-
-/// The client may have read it.
-#[tokio::test]
-async fn answer_after_which_the_connection_is_cut_is_written_to_the_file() {
-    limited(async {
-        let Bench { proxy, client, path, .. } = Bench::new().await;
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("wire.jsonl");
-        proxy.record_to(Journal::create(&file).expect("a file"));
-        proxy.reset();
-        proxy.cut(Cut::AfterAnswer(1));
-        // Whether the client reads the answer or the end of the connection first is not certain.
-        let _ = client.create(&path, b"data", &persistent()).await;
-        // It may read the answer before the proxy has cut.
-        while !proxy.cut_fired() {
-            tokio::task::yield_now().await;
-        }
-        drop(proxy);
-        let lines: Vec<Crossing> = read_journal(&file).expect("a record");
-        let created =
-            lines.iter().position(|line| matches!(&line.what, Crossed::Request { path: at, .. } if *at == path));
-        let of_create = &lines[created.expect("a request")..];
-        assert!(matches!(of_create[1].what, Crossed::Answer { err: 0, .. }), "{of_create:?}");
-        assert_eq!(of_create[2].what, Crossed::Closed);
     })
     .await;
 }

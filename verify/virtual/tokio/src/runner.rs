@@ -48,15 +48,16 @@ fn play<F: Future>(
 where
     F::Output: Send + 'static,
 {
-    let ((output, work), trace) = world::play(name, seed, move || async move {
+    let ((output, requests, work), trace) = world::play(name, seed, move || async move {
         let began = world::worked();
         let server = Server::start_with(Config::default(), &[PORT]).expect("a free port");
         let output = scene().await;
         drop(server);
         assert_compared();
-        (output, world::worked() - began)
+        let requests = audited();
+        (output, requests, world::worked() - began)
     });
-    println!("virtual world: seed {seed}, {trace}, {work:.1?} of CPU");
+    println!("virtual world: seed {seed}, {trace}, {requests} requests audited, {work:.1?} of CPU");
     if let Some(path) = std::env::var_os("VIRTUAL_REPORT") {
         report(&path, name, seed, &trace, work);
     }
@@ -74,6 +75,17 @@ fn assert_compared() {
         new.is_empty(),
         "the test `conformance` has never compared these answers with those of real servers: {new:?}"
     );
+}
+
+/// Compares what the machines asked for with what crossed the network. Returns how many requests were compared.
+fn audited() -> usize {
+    let (differences, requests) = audit::differences();
+    assert!(
+        differences.is_empty(),
+        "the driver does not do what its machine asks for: {}",
+        differences.join("\n")
+    );
+    requests
 }
 
 fn is_played_twice(name: &str) -> bool {

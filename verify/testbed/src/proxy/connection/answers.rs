@@ -69,7 +69,6 @@ impl Link {
     }
 
     async fn deliver(&self, mut parcels: mpsc::UnboundedReceiver<Parcel>, mut writer: WriteHalf<'_>) {
-        let mut is_first = true;
         while let Some(Parcel { frame, ticket, due }) = parcels.recv().await {
             // A timer rounds up to milliseconds, even one that is due.
             if due > Instant::now() {
@@ -85,10 +84,6 @@ impl Link {
                     (step, _) => (step, None),
                 },
             };
-            let is_first = std::mem::take(&mut is_first);
-            if sent == Step::Forward {
-                self.shared.crossed(self.id, &frame, is_first);
-            }
             if sent == Step::Cut || self.shared.answer_forwarded(number) == Step::Cut {
                 return;
             }

@@ -29,9 +29,6 @@ impl Link {
                 frame.forget_session();
             }
             let read = if is_first { Some(FromClient::Aside(Kind::Connect)) } else { frame.sent_by_client() };
-            if !is_first {
-                self.shared.came(self.id, &frame);
-            }
             is_first = false;
             let step = match read {
                 Some(FromClient::Request(request)) => {
