@@ -18,8 +18,7 @@
 //! 6. The rules are those of the last valid plan node, and are read before the first plan is made. No grant waits for newer
 //!    rules: old rules only mean an old plan.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
+use std::collections::HashMap;
 use std::future::Future;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -50,18 +49,12 @@ use crate::tools::Rules;
 /// The longest time between two runs of the loop, and between two looks for waiters.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How long the set of owned shards must differ from the set logged last before it is logged.
-const SOON: Duration = Duration::from_millis(100);
-
 /// The least time between two looks for waiters at the locks of shards that this member should not own.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 /// The shortest and the longest pause of a shard whose function has returned or panicked, or whose lock was refused.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// From this many pauses of a shard in a row on, a return of its function is logged as a warning.
-const MANY: u32 = 3;
 
 /// The function that serves shards.
 pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -82,9 +75,8 @@ pub(crate) struct Worker {
     orphans: Orphans,
     meter: Meter,
     states: Vec<State>,
-    /// The last pause of each shard, and the number of pauses in a row.
-    pauses: HashMap<u32, (Duration, u32)>,
-    shown: Shown,
+    /// The last pause of each shard.
+    pauses: HashMap<u32, Duration>,
     tasks: JoinSet<Done>,
     /// The shard of each task that waits for a lock or serves.
     shards: HashMap<Id, u32>,
@@ -181,7 +173,6 @@ impl Worker {
             meter: Meter::new(&inner.path),
             states: (0..inner.count).map(|_| State::Idle).collect(),
             pauses: HashMap::new(),
-            shown: Shown::default(),
             tasks: JoinSet::new(),
             shards: HashMap::new(),
             is_looking: false,
@@ -347,16 +338,7 @@ impl Worker {
     }
 
     fn measure(&mut self) {
-        let (owned, is_changed) = {
-            let owned = self.inner.owned.borrow();
-            (owned.len(), !owned.keys().eq(&self.shown.shards))
-        };
-        if self.shown.is_due(is_changed, Instant::now()) {
-            let (path, name) = (&self.inner.path, &self.inner.name);
-            let (gained, lost) = self.shown.replace(self.inner.owned.borrow().keys().copied().collect());
-            // A log layer of the user may read the set of owned shards. So the set is not locked here.
-            tracing::info!(path, name, owned, %gained, %lost, "owns other shards");
-        }
+        let owned = self.inner.owned.borrow().len();
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
@@ -407,6 +389,7 @@ impl Worker {
     /// Serves a shard whose lock was granted.
     fn serve(&mut self, shard: u32, guard: MutexGuard) {
         self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
+        tracing::debug!(path = self.inner.path, name = self.inner.name, shard, "serves a shard");
         let (asked, limit, function) =
             (watch::Sender::new(false), self.inner.settings.drain_limit, self.function.clone());
         let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
@@ -555,9 +538,8 @@ impl Worker {
             self.states[shard as usize] = State::Idle;
             return self.over = Some(error);
         }
-        let (retry_in, _) = self.pause(shard);
-        let (path, name) = (&self.inner.path, &self.inner.name);
-        tracing::warn!(path, name, shard, %error, ?retry_in, "cannot lock a shard");
+        let retry_in = self.pause(shard);
+        tracing::warn!(path = self.inner.path, name = self.inner.name, shard, %error, ?retry_in, "cannot lock a shard");
     }
 
     fn served(&mut self, shard: u32, served: std::result::Result<Served, JoinError>) {
@@ -583,24 +565,13 @@ impl Worker {
             Ok(Served::Returned) if was_asked => {}
             Ok(Served::Returned) => {
                 self.meter.count(RETURNED, 1);
-                let (retry_in, in_a_row) = self.pause(shard);
-                if in_a_row < MANY {
-                    tracing::info!(path, name, shard, ?retry_in, "the function of a shard has returned");
-                } else {
-                    tracing::warn!(
-                        path,
-                        name,
-                        shard,
-                        ?retry_in,
-                        in_a_row,
-                        "the function of a shard returns each time"
-                    );
-                }
+                let retry_in = self.pause(shard);
+                tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has returned unasked");
             }
             Err(failed) => {
                 discard(failed);
                 self.meter.count(RETURNED, 1);
-                let (retry_in, _) = self.pause(shard);
+                let retry_in = self.pause(shard);
                 tracing::warn!(path, name, shard, ?retry_in, "the function of a shard has panicked");
             }
         }
@@ -610,12 +581,11 @@ impl Worker {
         }
     }
 
-    /// Pauses a shard. Returns the pause, and the number of pauses in a row.
-    fn pause(&mut self, shard: u32) -> (Duration, u32) {
-        let last = self.pauses.get(&shard);
-        let next = last.map_or((FIRST_PAUSE, 1), |(last, times)| ((*last * 2).min(LONGEST_PAUSE), times + 1));
+    /// Pauses a shard. Returns the pause.
+    fn pause(&mut self, shard: u32) -> Duration {
+        let next = self.pauses.get(&shard).map_or(FIRST_PAUSE, |last| (*last * 2).min(LONGEST_PAUSE));
         self.pauses.insert(shard, next);
-        self.states[shard as usize] = State::Paused { until: Instant::now() + next.0 };
+        self.states[shard as usize] = State::Paused { until: Instant::now() + next };
         next
     }
 
@@ -627,12 +597,16 @@ impl Worker {
         let look =
             (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
-        let (settled, shown) = (self.view.due(), self.shown.due);
         let pauses = self.states.iter().filter_map(|state| match state {
             State::Paused { until } => Some(*until),
             _ => None,
         });
-        [settled, look, orphans, shown].into_iter().flatten().chain(pauses).fold(now + TURN, Instant::min).max(now)
+        [self.view.due(), look, orphans]
+            .into_iter()
+            .flatten()
+            .chain(pauses)
+            .fold(now + TURN, Instant::min)
+            .max(now)
     }
 }
 
@@ -640,46 +614,6 @@ impl Worker {
 fn discard(failed: JoinError) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(failed))) {
         forget(another);
-    }
-}
-
-/// The owned shards that were logged last. When many shards end one by one, as after a pause of the process, their changes are
-/// logged together.
-#[derive(Debug, Default)]
-struct Shown {
-    shards: BTreeSet<u32>,
-    /// When to log a change.
-    due: Option<Instant>,
-}
-
-impl Shown {
-    /// Whether to log a change: the set has differed for [`SOON`].
-    fn is_due(&mut self, is_changed: bool, now: Instant) -> bool {
-        if !is_changed {
-            self.due = None;
-        }
-        is_changed && now >= *self.due.get_or_insert(now + SOON)
-    }
-
-    /// Returns the shards gained and lost since the last log.
-    fn replace(&mut self, shards: BTreeSet<u32>) -> (Numbers, Numbers) {
-        let changes = (Numbers(&shards - &self.shards), Numbers(&self.shards - &shards));
-        (self.shards, self.due) = (shards, None);
-        changes
-    }
-}
-
-/// Numbers of shards. Only the first are logged.
-struct Numbers(BTreeSet<u32>);
-
-impl fmt::Display for Numbers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const FIRST: usize = 20;
-        f.debug_list().entries(self.0.iter().take(FIRST)).finish()?;
-        match self.0.len().saturating_sub(FIRST) {
-            0 => Ok(()),
-            others => write!(f, " and {others} others"),
-        }
     }
 }
 
