@@ -162,7 +162,7 @@
 //! # Futures
 //!
 //! A future keeps its position in the queue, and then its grant, until it is dropped, as in tokio's fair locks. A grant
-//! counts as a hold at once: its limit ([`Options::with_max_hold`]) runs, a [drain](Session::drain) waits for it, and
+//! counts as a hold at once: its limit ([`Options::with_stall_limit`]) runs, a [drain](Session::drain) waits for it, and
 //! it can be lost. Do not keep a future and stop polling it: spawn it, or use `enqueue`. A call never returns a hold
 //! that it knows to be lost: it queues again. A [`Waiting`], and a call whose hold reached its limit, return
 //! [`Error::Lost`].

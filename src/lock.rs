@@ -198,8 +198,8 @@ impl Lock {
 
 /// Returns whether the hold was lost before the call could return it, so that the call should queue again.
 fn was_lost(granted: &Result<Granted, Failed>) -> bool {
-    // `MaxHold` does not count: a limit this short would also end the next hold too early.
-    matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::MaxHold)
+    // `Stalled` does not count: a limit this short would also end the next hold too early.
+    matches!(granted, Err(Failed { end: End::Lost(loss), .. }) if *loss != Loss::Stalled)
 }
 
 fn token(held: &Option<Hold>) -> Option<FencingToken> {

@@ -23,7 +23,7 @@
 //! * `kind`: `lock`, `reader`, `writer`, `permit`, `candidate`, or `several` for a lock with several queues.
 //! * `outcome` of an acquisition: `granted`, `contended`, `cancelled`, or a word of [`Error::kind`](crate::Error::kind).
 //! * `outcome` of a job: `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error.
-//! * `cause` of a loss, from [`Loss`]: `expired`, `trust_ended`, `deleted`, `closed` or `max_hold`.
+//! * `cause` of a loss, from [`Loss`]: `expired`, `trust_ended`, `deleted`, `closed` or `stalled`.
 //! * `cause` of a pause: `returned` if the term returned within a second, or `panicked`.
 //! * `lock`: what the function given to [`label_locks_by`] returns, and empty without such a function. It is not the path,
 //!   because each path would create its own time series.
@@ -151,7 +151,7 @@ pub(crate) fn lock_begins(labels: &Labels) {
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }
-    for cause in [Loss::Expired, Loss::TrustEnded, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
+    for cause in [Loss::Expired, Loss::TrustEnded, Loss::Deleted, Loss::Closed, Loss::Stalled] {
         counter!(LOSSES, "kind" => *kind, "cause" => cause.as_str(), "lock" => lock.clone()).increment(0);
     }
 }

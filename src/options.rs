@@ -54,7 +54,8 @@ pub struct Options {
     parent_acls: Option<Arc<[Acl]>>,
     identifier: Option<Arc<[u8]>>,
     path_removal: Option<bool>,
-    max_hold: Option<Duration>,
+    stall_limit: Option<Duration>,
+    start_limit: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
     /// `Some` if the session's configuration has credentials. A lock without ACLs then logs a warning, once in a session.
@@ -159,16 +160,23 @@ impl Options {
         self
     }
 
-    /// Sets how long a hold lasts at most. After this time the hold releases itself and reports
-    /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
+    /// Sets how long the work under a hold may stand still. A session proves that the process lives, not that its work moves.
+    /// So the work calls [`progress`](crate::HoldMonitor::progress) whenever it has done a piece. If it does not for this long,
+    /// the hold releases itself and reports [`Lost(Stalled)`](crate::Loss::Stalled), and the next contender is granted the
+    /// lock. The default is no limit.
     ///
-    /// The limit counts from the grant, even if its future is not polled. Set it for locks that are held for one piece
-    /// of work: `Mutex`, `ReentrantMutex`, `RwLock`, `MultiLock`, a permit of a `Semaphore`, a `Job`. Do not set it for
-    /// a session that has other locks: it would also end the terms of an `Election`, and the shards and the numbers of
-    /// `zookeeper-groups`. It would end a permit of a `SemaphoreShare` even if the permit was lent to a task a moment ago.
+    /// The limit begins at the grant, even if its future is not polled. Work that never calls `progress` may last for one
+    /// limit, as under a lock with a time to live. Set the limit for locks whose work calls `progress`, or lasts for a known time.
+    /// Do not set it for a session that has other locks: it would also end the terms of an `Election`, and the shards and the
+    /// numbers of `zookeeper-groups`. It would end a permit of a `SemaphoreShare` even if the permit was lent to a task a
+    /// moment ago.
     ///
-    /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
-    /// its session expires. A duration too long for a clock is no limit.
+    /// The holder keeps the time, not the servers. While the process is paused, its work cannot move: the limit that passes then
+    /// is extended by a sixteenth of the session timeout when the process continues, unless its session has ended. A duration
+    /// too long for a clock is no limit.
+    ///
+    /// Work that has stood still may go on later. Its token is old by then, so a store that checks
+    /// [fencing tokens](crate::FencingToken) refuses it.
     ///
     /// # Examples
     ///
@@ -177,11 +185,22 @@ impl Options {
     ///
     /// use zookeeper_recipes::Options;
     ///
-    /// let options = Options::new().with_max_hold(Duration::from_secs(60));
+    /// // The first piece takes longer, because a cache is filled.
+    /// let options = Options::new()
+    ///     .with_stall_limit(Duration::from_secs(30))
+    ///     .with_start_limit(Duration::from_secs(300));
     /// ```
     #[must_use]
-    pub fn with_max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
+    pub fn with_stall_limit(mut self, limit: Duration) -> Self {
+        self.stall_limit = Some(limit);
+        self
+    }
+
+    /// Sets how long the work may take from the grant to its first [`progress`](crate::HoldMonitor::progress), where that is
+    /// longer than the [stall limit](Self::with_stall_limit).
+    #[must_use]
+    pub fn with_start_limit(mut self, limit: Duration) -> Self {
+        self.start_limit = Some(limit);
         self
     }
 
@@ -237,7 +256,8 @@ impl Options {
             parent_acls: self.parent_acls.as_ref().or(base.parent_acls.as_ref()).cloned(),
             identifier: self.identifier.as_ref().or(base.identifier.as_ref()).cloned(),
             path_removal: self.path_removal.or(base.path_removal),
-            max_hold: self.max_hold.or(base.max_hold),
+            stall_limit: self.stall_limit.or(base.stall_limit),
+            start_limit: self.start_limit.or(base.start_limit),
             token_epoch: self.token_epoch.or(base.token_epoch),
             one_request: self.one_request.or(base.one_request),
             credentials: self.credentials.as_ref().or(base.credentials.as_ref()).cloned(),
@@ -274,10 +294,16 @@ impl Options {
         self.path_removal.unwrap_or_default()
     }
 
-    /// Returns the longest time for which a hold lasts; `None` for no limit.
+    /// Returns how long the work under a hold may stand still; `None` for no limit.
     #[must_use]
-    pub fn max_hold(&self) -> Option<Duration> {
-        self.max_hold
+    pub fn stall_limit(&self) -> Option<Duration> {
+        self.stall_limit
+    }
+
+    /// Returns how long the work may take from the grant to its first progress, if that is another time.
+    #[must_use]
+    pub fn start_limit(&self) -> Option<Duration> {
+        self.start_limit
     }
 
     /// Returns whether an uncontended lock is acquired in one request.
@@ -303,9 +329,15 @@ impl Options {
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
-        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
-            let reason = "it is zero, so every hold would be lost at once; give a longer one";
-            return Err(Error::invalid("max_hold", reason));
+        for (what, limit) in [("stall_limit", self.stall_limit), ("start_limit", self.start_limit)] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                let reason = "it is zero, so every hold would be lost at once; give a longer one";
+                return Err(Error::invalid(what, reason));
+            }
+        }
+        if self.start_limit.is_some() && self.stall_limit.is_none() {
+            let reason = "there is no stall limit that it could precede; give one with `with_stall_limit`";
+            return Err(Error::invalid("start_limit", reason));
         }
         for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
             if acls.is_empty() {
@@ -345,7 +377,8 @@ impl fmt::Debug for Options {
             .field("parent_acls", &self.parent_acls)
             .field("identifier", &self.identifier.as_deref().map(String::from_utf8_lossy))
             .field("path_removal", &self.path_removal)
-            .field("max_hold", &self.max_hold)
+            .field("stall_limit", &self.stall_limit)
+            .field("start_limit", &self.start_limit)
             .field("token_epoch", &self.token_epoch)
             .field("one_request", &self.one_request)
             .finish()

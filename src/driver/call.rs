@@ -10,7 +10,7 @@ use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
 use crate::driver::state::State;
 use crate::error::Error;
-use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
+use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, StallLimit, turn_of};
 
 /// Builds the machine's description of an acquisition.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
@@ -22,8 +22,11 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
             Admission::Permits { limit: *limit, turn }
         }
     };
-    let max_hold = draft.options.max_hold().map(micros);
-    Spec { queues, admission, waits, max_hold, may_count: draft.options.one_request() }
+    let stall_limit = draft.options.stall_limit().map(|limit| {
+        let first = draft.options.start_limit().unwrap_or(limit);
+        StallLimit { first: micros(first), next: micros(limit) }
+    });
+    Spec { queues, admission, waits, stall_limit, may_count: draft.options.one_request() }
 }
 
 /// An acquisition or a release that failed. `refusal`: the error, if the servers or a limit refused it.

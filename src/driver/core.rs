@@ -172,10 +172,10 @@ impl Core {
         self.act(state);
     }
 
-    /// Ends a hold if trust in the session is over, or its `max_hold` has passed. Fires no other timers, because the caller may
+    /// Ends a hold if trust in the session is over, or its work stands still. Fires no other timers, because the caller may
     /// have no runtime.
     pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
-        for timer in [Timer::TrustEnds, Timer::Limit(op)] {
+        for timer in [Timer::TrustEnds, Timer::Stall(op)] {
             if state.machine.is_due(timer, at) {
                 self.handle(state, Event::Timer(timer));
             }

@@ -221,6 +221,11 @@ impl HoldCore {
         self.state_and(|_| {})
     }
 
+    /// Begins the stall limit again, unless the hold has ended.
+    pub(super) fn progress(&self) {
+        self.state_and(|state| self.driver.decide(state, Event::Progress(self.op)));
+    }
+
     /// Begins the release, unless the hold has ended, and returns the state before. `caller` is woken at the end of the
     /// release; see [`driver::poll_released`].
     pub(super) fn begin_release(&self, caller: Waker) -> HoldState {

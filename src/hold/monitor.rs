@@ -110,6 +110,32 @@ impl HoldMonitor {
         Duration::from_micros(until.since(now()))
     }
 
+    /// Reports that the work under the lock moves, so that its [stall limit](crate::Options::with_stall_limit) begins again.
+    /// Does nothing without a limit, or when the hold has ended.
+    ///
+    /// The call sends nothing and does not wait, but it takes the lock of the session's state. Call it once for each piece of
+    /// work, not for each byte. Call it where the work moves, not from a timer beside the work: that would only prove once
+    /// more that the process lives.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn copy(_: u32) {}
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Loss> {
+    /// guard
+    ///     .run_until_lost(async {
+    ///         for table in 0..40 {
+    ///             copy(table).await;
+    ///             guard.progress();
+    ///         }
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub fn progress(&self) {
+        self.core.progress();
+    }
+
     /// Resolves when the hold has ended: with [`HoldState::Released`] by its release or the drop of its guard, or with
     /// [`HoldState::Lost`], like [`lost`](Self::lost).
     ///

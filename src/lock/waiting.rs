@@ -17,7 +17,7 @@ use crate::lock::Lock;
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
 /// A waiter keeps its position while it is not awaited. Once it is granted the lock, it counts as a hold: its
-/// [limit](crate::Options::with_max_hold) runs, and a [drain](crate::Session::drain) waits for it. If the hold is lost
+/// [limit](crate::Options::with_stall_limit) runs, and a [drain](crate::Session::drain) waits for it. If the hold is lost
 /// before the waiter is awaited, the await returns [`Error::Lost`](crate::Error::Lost). If the ZooKeeper session expires
 /// before the grant, the waiter queues again in the next session. See [Futures](crate#futures).
 ///

@@ -136,8 +136,8 @@ impl Slots {
             return Err(invalid("count", format!("give 1 to about {most} at this path, not {count}")));
         }
         let session = session.clone().with_lock_options(options);
-        // The user's `max_hold` applies to numbers, not to the queue mutex.
-        let unlimited = Options::new().with_max_hold(Duration::MAX);
+        // The user's stall limit applies to numbers, not to the queue mutex.
+        let unlimited = Options::new().with_stall_limit(Duration::MAX);
         let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}-{count}"), unlimited)?;
         Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
     }

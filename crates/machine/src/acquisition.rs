@@ -16,10 +16,19 @@ pub struct Spec {
     pub admission: Admission,
     /// Whether the caller queues if the lock is contended.
     pub waits: bool,
-    /// The hold is lost after this many microseconds, unless it ends before.
-    pub max_hold: Option<u64>,
+    /// The hold is lost when its work has made no progress for this long.
+    pub stall_limit: Option<StallLimit>,
     /// Whether the create may set the data of the paths to empty, to count their children.
     pub may_count: bool,
+}
+
+/// How long the work under a hold may stand still, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StallLimit {
+    /// From the grant to the first progress.
+    pub first: u64,
+    /// From one progress to the next.
+    pub next: u64,
 }
 
 /// The condition on which an acquisition is granted.
@@ -157,8 +166,8 @@ pub enum Loss {
     Deleted,
     /// The session was closed during the hold.
     Closed,
-    /// The hold reached the longest time that its options allow.
-    MaxHold,
+    /// The work under the lock made no progress for as long as the options allow.
+    Stalled,
 }
 
 impl Loss {
@@ -171,7 +180,7 @@ impl Loss {
             Self::TrustEnded => "trust_ended",
             Self::Deleted => "deleted",
             Self::Closed => "closed",
-            Self::MaxHold => "max_hold",
+            Self::Stalled => "stalled",
         }
     }
 }
@@ -183,7 +192,7 @@ impl fmt::Display for Loss {
             Self::TrustEnded => "no answer came in time to prove that the session lives",
             Self::Deleted => "node was deleted",
             Self::Closed => "session was closed",
-            Self::MaxHold => "hold reached its time limit",
+            Self::Stalled => "work made no progress in time",
         })
     }
 }
@@ -366,7 +375,7 @@ impl<T: Trust> Machine<T> {
     /// Deletes the nodes of an acquisition, and forgets its positions. `releases`: the answer to the delete ends the
     /// release.
     pub fn leave(&mut self, now: Moment, op: Op, releases: bool) {
-        self.timers.remove(Timer::Limit(op));
+        self.timers.remove(Timer::Stall(op));
         self.timers.remove(Timer::Turn(op));
         for at in 0..self.ops.get(&op).map_or(0, |acquisition| acquisition.queues.len()) {
             self.move_to(op, at, Position::Unknown);

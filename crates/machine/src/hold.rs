@@ -63,7 +63,9 @@ impl<T: Trust> Machine<T> {
     pub fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.phase(op)? {
             Phase::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
-            Phase::Held if self.valid_until(op) <= now => Some(HoldState::Lost(Loss::MaxHold)),
+            Phase::Held if self.is_due(Timer::Stall(op), now) && !self.is_stall_late(now, op) => {
+                Some(HoldState::Lost(Loss::Stalled))
+            }
             Phase::Held if self.is_up && self.trust.fresh_until() >= now => Some(HoldState::Held),
             Phase::Held => Some(HoldState::Suspended),
             Phase::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
@@ -80,7 +82,7 @@ impl<T: Trust> Machine<T> {
     /// Returns when a hold is lost if no server answers any more.
     pub fn valid_until(&self, op: Op) -> Moment {
         let until = self.trust.until();
-        self.timers.set.get(&Timer::Limit(op)).map_or(until, |limit| until.min(*limit))
+        self.timers.set.get(&Timer::Stall(op)).map_or(until, |limit| until.min(*limit))
     }
 
     /// Returns when the state of a hold may next change without an event.
@@ -106,8 +108,8 @@ impl<T: Trust> Machine<T> {
             acquisition.age = 0;
             self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
             self.timers.set(Timer::TrustEnds, self.trust.until());
-            if let Some(limit) = acquisition.spec.max_hold {
-                self.timers.set(Timer::Limit(op), now.plus(limit));
+            if let Some(limit) = acquisition.spec.stall_limit {
+                self.timers.set(Timer::Stall(op), now.plus(limit.first));
             }
         }
         self.wake(op);
@@ -136,10 +138,28 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Ends a hold that has reached its time limit.
-    pub fn limit(&mut self, now: Moment, op: Op) {
-        if self.phase(op) == Some(Phase::Held) {
-            self.finish(now, op, End::Lost(Loss::MaxHold));
+    /// Begins the stall limit of a hold again.
+    pub fn progress(&mut self, now: Moment, op: Op) {
+        let held = self.ops.get(&op).filter(|acquisition| acquisition.phase == Phase::Held);
+        if let Some(limit) = held.and_then(|acquisition| acquisition.spec.stall_limit) {
+            self.timers.remove(Timer::Stall(op));
+            self.timers.set(Timer::Stall(op), now.plus(limit.next));
+        }
+    }
+
+    /// Returns whether the stall limit of a hold passed so long ago that the process has stood still since: nobody has looked.
+    fn is_stall_late(&self, now: Moment, op: Op) -> bool {
+        self.is_due(Timer::Stall(op), now.minus(self.timeout.0 / 16))
+    }
+
+    /// Ends a hold whose work stands still. If the process stood still, the work could not move, and gets a little more time.
+    pub fn stalled(&mut self, now: Moment, op: Op) {
+        let is_late = self.is_stall_late(now, op);
+        self.timers.remove(Timer::Stall(op));
+        match self.phase(op) {
+            Some(Phase::Held) if is_late => self.timers.set(Timer::Stall(op), now.plus(self.timeout.0 / 16)),
+            Some(Phase::Held) => self.finish(now, op, End::Lost(Loss::Stalled)),
+            _ => {}
         }
     }
 

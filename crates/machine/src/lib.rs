@@ -32,7 +32,7 @@ pub use crate::acquisition::Loss;
 pub use crate::hold::HoldState;
 pub use crate::name::ContenderKind;
 
-pub use crate::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
+pub use crate::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec, StallLimit};
 pub use crate::downgrade::{Change, Replacement};
 pub use crate::identity::{Identity, OwnListing, Shown};
 pub use crate::listing::PathState;
@@ -256,6 +256,8 @@ pub enum Event {
     Release(Op),
     /// The holder of a write lock becomes a reader.
     Downgrade(Op),
+    /// The work under this hold moves.
+    Progress(Op),
     /// A caller waits for the loss of this hold, so the loss has to be noticed at once.
     WatchForLoss(Op),
     /// The handle is gone: its future or guard was dropped at any point, or its result was read.
@@ -390,6 +392,7 @@ impl<T: Trust> Machine<T> {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
             Event::Release(op) => self.release(now, op),
             Event::Downgrade(op) => self.downgrade(op),
+            Event::Progress(op) => self.progress(now, op),
             Event::WatchForLoss(op) => self.watch_for_loss(op),
             Event::Abandon(op) => self.abandon(now, op),
             Event::Drain => self.drain(now),

@@ -36,7 +36,13 @@ impl Session {
     }
 
     fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
-        let spec = Spec { queues: queues.into(), admission, waits, max_hold: Some(3 * T), may_count: true };
+        let spec = Spec {
+            queues: queues.into(),
+            admission,
+            waits,
+            stall_limit: Some(crate::StallLimit { first: 3 * T, next: 3 * T }),
+            may_count: true,
+        };
         self.handle(Event::Acquire { op, spec: Arc::new(spec) })
     }
 

@@ -28,8 +28,8 @@ pub enum Timer {
     /// Sends a read or a write that renews trust and is due before the next tick.
     Renew,
     TrustEnds,
-    /// Ends a hold that has reached its time limit.
-    Limit(Op),
+    /// Ends a hold whose work stands still.
+    Stall(Op),
     /// Ends a `try` for permits that has waited too long for its turn.
     Turn(Op),
     /// Lists the nodes of this session, because some of them are not watched.
@@ -69,10 +69,8 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
-    fn pop(&mut self, now: Moment) -> Option<Timer> {
-        let (_, timer) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
-        self.remove(timer);
-        Some(timer)
+    fn first_due(&self, now: Moment) -> Option<Timer> {
+        self.due.first().filter(|(at, _)| *at <= now).map(|(_, timer)| *timer)
     }
 
     pub fn clear(&mut self) {
@@ -91,12 +89,16 @@ impl<T: Trust> Machine<T> {
     }
 
     pub fn timeout(&mut self, now: Moment) {
-        while let Some(timer) = self.timers.pop(now) {
+        while let Some(timer) = self.timers.first_due(now) {
             self.fire(now, timer);
         }
     }
 
     pub fn fire(&mut self, now: Moment, timer: Timer) {
+        if let Timer::Stall(op) = timer {
+            // It asks how late the timer is.
+            return self.stalled(now, op);
+        }
         self.timers.remove(timer);
         match timer {
             Timer::Resume => self.resume(now, false),
@@ -105,7 +107,7 @@ impl<T: Trust> Machine<T> {
             Timer::Tick => self.tick(now),
             Timer::Renew => self.renew(now),
             Timer::TrustEnds => self.trust_ended(now),
-            Timer::Limit(op) => self.limit(now, op),
+            Timer::Stall(_) => {}
             Timer::Turn(op) => self.turn_is_late(now, op),
             Timer::ListOwn => self.list_unwatched(now),
             Timer::FallbackPoll => self.fallback_poll(now),

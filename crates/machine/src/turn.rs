@@ -21,7 +21,7 @@ impl<T: Trust> Machine<T> {
             queues: vec![(path, Kind::Lock)],
             admission: Admission::First,
             waits: true,
-            max_hold: None,
+            stall_limit: None,
             may_count: spec.may_count,
         };
         let in_turn = Spec { admission: Admission::Permits { limit, turn: None }, ..spec };

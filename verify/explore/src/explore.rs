@@ -31,7 +31,7 @@ pub(crate) fn user(kind: Kind, times: u8) -> User {
             queues: vec![(0, kind)],
             admission: Admission::First,
             waits: true,
-            max_hold: None,
+            stall_limit: None,
             may_count: true,
         },
         times,
@@ -45,7 +45,7 @@ pub(crate) fn trying(kind: Kind) -> User {
             queues: vec![(0, kind)],
             admission: Admission::First,
             waits: false,
-            max_hold: None,
+            stall_limit: None,
             may_count: true,
         },
         1,
@@ -60,14 +60,14 @@ pub(crate) fn together(paths: &[Path]) -> User {
 /// A user that locks several paths together, each in its own kind.
 pub(crate) fn mixed(queues: impl IntoIterator<Item = (Path, Kind)>) -> User {
     let queues = queues.into_iter().collect();
-    user_of(Spec { queues, admission: Admission::First, waits: true, max_hold: None, may_count: true }, 1)
+    user_of(Spec { queues, admission: Admission::First, waits: true, stall_limit: None, may_count: true }, 1)
 }
 
 /// A user that takes some permits of a semaphore. Path 1 is that of the turns.
 pub(crate) fn permits(count: usize, limit: u32) -> User {
     let admission = Admission::Permits { limit, turn: Some(1) };
     user_of(
-        Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, max_hold: None, may_count: true },
+        Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, stall_limit: None, may_count: true },
         1,
     )
 }

@@ -310,7 +310,7 @@ impl<T: Doubt> World<T> {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::SearchAgain(_) => client.ghosts.is_empty(),
                 Timer::TrustEnds | Timer::Resume | Timer::Confirm | Timer::CloseBy => true,
-                Timer::Limit(_) | Timer::Turn(_) => true,
+                Timer::Stall(_) | Timer::Turn(_) => true,
                 Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::FallbackPoll => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
@@ -350,7 +350,7 @@ impl<T: Doubt> World<T> {
                 self.budget.limits -= 1;
                 let op = self.clients[c].users[u].op.expect("it holds");
                 let event = if let Act::Limit(..) = act {
-                    Event::Timer(Timer::Limit(op))
+                    Event::Timer(Timer::Stall(op))
                 } else {
                     Event::WatchForLoss(op)
                 };

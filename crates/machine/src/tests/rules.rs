@@ -496,7 +496,7 @@ fn reader_of_a_lost_downgrade_is_looked_for() {
     let (sent, again) = session.lose_downgrade(&lost);
     // The reader's node is found while it is still wanted.
     session.answer(&list(&sent), listing(&[reader]));
-    session.handle(Event::Timer(Timer::Limit(FIRST)));
+    session.handle(Event::Timer(Timer::Stall(FIRST)));
     session.answer(&again, Outcome::Refused);
     let sent = session.handle(Event::Timer(Timer::Resume));
     let sent = session.answer(&list(&sent), listing(&[reader]));
@@ -748,10 +748,38 @@ fn hold_ends_at_its_limit() {
     session.hold();
     let limit = NOW.plus(3 * T);
     assert!(
-        session.0.is_due(Timer::Limit(FIRST), limit) && !session.0.is_due(Timer::Limit(FIRST), limit.minus(1))
+        session.0.is_due(Timer::Stall(FIRST), limit) && !session.0.is_due(Timer::Stall(FIRST), limit.minus(1))
     );
-    session.handle(Event::Timer(Timer::Limit(FIRST)));
-    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::MaxHold)));
+    session.handle(Event::Timer(Timer::Stall(FIRST)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Stalled)));
+}
+
+#[test]
+fn progress_begins_the_limit_again() {
+    let mut session = Session::new();
+    session.hold();
+    session.0.handle(NOW.plus(2 * T), Event::Progress(FIRST));
+    let limit = NOW.plus(5 * T);
+    assert!(
+        session.0.is_due(Timer::Stall(FIRST), limit) && !session.0.is_due(Timer::Stall(FIRST), limit.minus(1))
+    );
+}
+
+/// A paused process cannot move its work.
+#[test]
+fn limit_that_passes_in_a_pause_is_extended() {
+    let mut session = Session::new();
+    session.hold();
+    // Trust would end before.
+    session.0.trust = crate::Ledger::new(100 * T, Some(NOW), NOW);
+    let first_look = NOW.plus(3 * T + T / 16 + 1);
+    assert_eq!(session.0.state(first_look, FIRST), Some(HoldState::Held));
+    session.0.handle(first_look, Event::Timer(Timer::Stall(FIRST)));
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
+    let second = first_look.plus(T / 16);
+    assert_eq!(session.0.state(second, FIRST), Some(HoldState::Lost(Loss::Stalled)));
+    session.0.handle(second, Event::Timer(Timer::Stall(FIRST)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Stalled)));
 }
 
 /// The event may be that of the end of the session. Then the caller queues again in the next one.
