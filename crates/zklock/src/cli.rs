@@ -252,6 +252,13 @@ pub(crate) struct Run {
     /// Keeps the lock for TIME at least, however short the command is: the clocks of a fleet differ.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) min_hold: Option<Duration>,
+    /// The command loses the lock when the modification time of the --stall-file has not changed for TIME: it hangs, though its
+    /// process lives.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "stall_file")]
+    pub(crate) stall: Option<Duration>,
+    /// A file that the command writes or touches whenever its work has moved, such as its log.
+    #[arg(long, value_name = "FILE", requires = "stall")]
+    pub(crate) stall_file: Option<PathBuf>,
     /// Sends the command SIGTERM when its lock is requested with `zklock revoke`.
     #[arg(long)]
     pub(crate) revocable: bool,

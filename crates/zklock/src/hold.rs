@@ -14,7 +14,7 @@ use crate::signals::Signals;
 
 pub(crate) async fn hold(hold: &Hold) -> Result<u8, Failure> {
     let wanted = &hold.wanted;
-    locked(&hold.connection, wanted, async |held, signals| until_the_end(wanted, held, signals).await).await
+    locked(&hold.connection, wanted, None, async |held, signals| until_the_end(wanted, held, signals).await).await
 }
 
 async fn until_the_end(wanted: &Wanted, held: Held, signals: &mut Signals) -> Result<u8, Failure> {

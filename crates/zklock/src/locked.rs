@@ -21,10 +21,11 @@ use crate::signals::Signals;
 /// How long the end waits for servers that have been away for a while.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Connects, acquires the lock, and calls `work` with it. No node is left afterwards.
+/// Connects, acquires the lock, and calls `work` with it. No node is left afterwards. `stall`: how long the work may stand still.
 pub(crate) async fn locked(
     connection: &Connection,
     wanted: &Wanted,
+    stall: Option<Duration>,
     work: impl AsyncFnOnce(Held, &mut Signals) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     let began = Instant::now();
@@ -49,6 +50,9 @@ pub(crate) async fn locked(
     }
     if wanted.private {
         options = options.with_acls(Acls::creator_all());
+    }
+    if let Some(limit) = stall {
+        options = options.with_stall_limit(limit);
     }
     let locks = session.clone().with_lock_options(options);
     let expects_closed = has_identity && !wanted.private;

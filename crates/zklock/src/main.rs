@@ -33,6 +33,7 @@ mod screen;
 mod shards;
 mod signals;
 mod size;
+mod stall;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;

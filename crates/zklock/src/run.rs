@@ -20,6 +20,7 @@ use crate::messages::report;
 use crate::nested;
 use crate::program;
 use crate::signals::Signals;
+use crate::stall::follow;
 
 /// How the command came to its end.
 enum End {
@@ -36,7 +37,8 @@ pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
             () = sleep(random(most)) => {}
         }
     }
-    locked(&run.connection, &run.wanted, async |held, signals| command_under(run, held, signals).await).await
+    locked(&run.connection, &run.wanted, run.stall, async |held, signals| command_under(run, held, signals).await)
+        .await
 }
 
 /// Runs the command, and releases the lock.
@@ -114,8 +116,8 @@ async fn supervise(
 ) -> io::Result<End> {
     let (mut lost, mut revoked, mut is_revoked) = (guard.lost(), guard.revoke_requested(), false);
     let path = &run.wanted.path;
-    let suspensions = report_suspensions(&run.wanted, monitor);
-    tokio::pin!(suspensions);
+    let (suspensions, moves) = (report_suspensions(&run.wanted, monitor.clone()), follow(run, &monitor));
+    tokio::pin!(suspensions, moves);
     if run.wanted.verbose {
         report(format_args!("the command is process {}", command.id()));
     }
@@ -140,6 +142,7 @@ async fn supervise(
             }
             status = command.end() => return Ok(End::Exited(status?)),
             never = &mut suspensions => match never {},
+            never = &mut moves => match never {},
         };
         command.signal(number);
     }

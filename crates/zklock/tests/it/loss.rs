@@ -52,6 +52,21 @@ async fn command_ends_before_the_lock_is_granted_to_another() {
     assert_eq!(second.end().await.code(), Some(0));
 }
 
+/// Its process lives, and its file does not change any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn command_that_hangs_loses_the_lock() {
+    let world = World::new().await;
+    let [file, next] = ["moves", "next"].map(|file| world.file(file));
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i >>$0; sleep 0.5; done; sleep 1000";
+    let options = ["--stall", "4", "--stall-file", &name(&file)];
+    let mut first = world.start(&options, &["sh", "-c", script, &name(&file)]);
+    written(&file).await;
+    let mut second = world.start(&[], &["sh", "-c", "cat $0 >$1", &name(&file), &name(&next)]);
+    assert_eq!(first.end().await.code(), Some(75));
+    assert_eq!(second.end().await.code(), Some(0));
+    assert!(written(&next).await.ends_with("10\n"), "it has lost the lock while it moved");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_ignores_sigterm_is_killed_after_the_grace_time() {
     let world = World::new().await;
