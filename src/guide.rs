@@ -33,5 +33,6 @@ guides! {
     mixed_fleets: "../docs/mixed-fleets.md",
     curator: "../docs/curator.md",
     coming_from: "../docs/coming-from.md",
+    moving: "../docs/moving.md",
     trust: "../docs/design/trust.md",
 }

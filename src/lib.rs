@@ -217,6 +217,7 @@
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod both;
 mod clock;
 mod config;
 pub mod contender;
@@ -253,6 +254,7 @@ pub use zookeeper_client;
 // The state machine that decides when a lock is granted, released or lost: see DESIGN.md.
 use zookeeper_machine as machine;
 
+pub use crate::both::Both;
 pub use crate::config::Config;
 #[doc(inline)]
 pub use crate::contender::Contender;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use zookeeper_recipes::{
-    DistributedLock, Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result, RwLock, Semaphore,
-    Session,
+    Both, DistributedLock, Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result, RwLock,
+    Semaphore, Session,
 };
 
 /// A kind of lock.
@@ -33,6 +33,7 @@ macro_rules! for_all_recipes {
             multi_lock => MULTI_LOCK;
             mixed_multi_lock => MIXED_MULTI_LOCK;
             election => ELECTION;
+            both => BOTH;
         }
     };
 }
@@ -100,6 +101,15 @@ pub(crate) const MIXED_MULTI_LOCK: Recipe = Recipe {
 
 pub(crate) const ELECTION: Recipe =
     Recipe::of_one_node(|session, path| the(Election::new(session, path).map(Candidate)));
+
+/// Two mutexes as one. A waiter is in the queue of the first alone.
+pub(crate) const BOTH: Recipe =
+    Recipe { dirs: &["/old", "/new"], nodes: |waiters| 2 + waiters, ..Recipe::of_one_node(two_mutexes) };
+
+fn two_mutexes(session: &Session, path: &str) -> Arc<dyn DistributedLock> {
+    let [old, new] = ["old", "new"].map(|name| the(Mutex::new(session, &format!("{path}/{name}"))));
+    Arc::new(Both::new(old, new))
+}
 
 fn members(path: &str) -> [String; 3] {
     ["a", "b", "c"].map(|name| format!("{path}/{name}"))

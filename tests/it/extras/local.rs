@@ -278,11 +278,11 @@ async fn is_lost_when_the_session_is_closed(fleet: Fleet, recipe: &Recipe) {
 }
 
 async fn is_lost_at_its_time_limit(fleet: Fleet, recipe: &Recipe) {
-    let locks = fleet.session().with_lock_options(Options::new().with_max_hold(BRIEF / 10));
+    let locks = fleet.session().with_lock_options(Options::new().with_stall_limit(BRIEF / 10));
     let guard = (recipe.lock)(&locks, &fleet.path()).lock().await.expect("held");
     let lost = guard.lost();
-    assert_eq!(soon("the loss", lost).await, Loss::MaxHold);
-    assert_eq!(guard.release().await, Err(Error::Lost(Loss::MaxHold)));
+    assert_eq!(soon("the loss", lost).await, Loss::Stalled);
+    assert_eq!(guard.release().await, Err(Error::Lost(Loss::Stalled)));
 }
 
 async fn queues_again_when_the_session_expires(fleet: Fleet, recipe: &Recipe) {

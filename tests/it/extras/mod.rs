@@ -3,6 +3,8 @@
 #[cfg(not(virtual_time))]
 mod blocking;
 #[cfg(feature = "scenes")]
+mod both;
+#[cfg(feature = "scenes")]
 mod config;
 #[cfg(feature = "scenes")]
 mod job;

@@ -207,7 +207,7 @@ async fn invalid_options_are_refused_by_every_recipe() {
             "identifier",
             ["65537 bytes", "65536 are the most"],
         ),
-        (Options::new().with_max_hold(Duration::ZERO), "max_hold", ["zero", "give a longer one"]),
+        (Options::new().with_stall_limit(Duration::ZERO), "stall_limit", ["zero", "give a longer one"]),
     ] {
         for kin in &FAMILY {
             assert_refused((kin.make)(&world.session, &world.path, options.clone()), argument, &texts);
@@ -365,7 +365,7 @@ async fn options_of_a_lock_are_laid_over_those_of_its_session() {
     let acls = async |node: &str| world.admin.get_acl(node).await.expect("readable").0;
     let acl_of = |acls: &[Acl]| acls.iter().map(|acl| acl.permission()).collect::<Vec<_>>();
 
-    let of_lock = Options::new().with_max_hold(Duration::from_secs(3600));
+    let of_lock = Options::new().with_stall_limit(Duration::from_secs(3600));
     let guard = Mutex::with_options(&session, &world.path, of_lock).expect("a mutex").lock().await.expect("held");
     assert!(guard.valid_for() < Duration::from_secs(3600));
     assert_eq!(acl_of(&acls(&guard.nodes()[0]).await), acl_of(&only_read));

@@ -321,12 +321,12 @@ async fn hold_whose_session_was_closed_before_it_was_awaited_returns_its_loss() 
 #[tokio::test]
 async fn limit_of_a_hold_begins_before_it_is_awaited() {
     let world = World::new().await;
-    let options = Options::new().with_max_hold(BRIEF / 10);
+    let options = Options::new().with_stall_limit(BRIEF / 10);
     let mutex = Mutex::with_options(&world.session, &world.path, options.clone()).expect("a mutex");
     let waiting = mutex.enqueue().await.expect("queued");
-    assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::MaxHold);
+    assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::Stalled);
     let error = soon("the loss", waiting).await.expect_err("its limit began with the grant");
-    assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+    assert!(matches!(error, Error::Lost(Loss::Stalled)), "{error:?}");
     world.wait_empty().await;
 }
 

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_millis(800);
 const AMPLE: Duration = Duration::from_secs(5);
 
 fn limited(limit: Duration) -> Options {
-    Options::new().with_max_hold(limit)
+    Options::new().with_stall_limit(limit)
 }
 
 #[tokio::test]
@@ -29,13 +29,13 @@ async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
         let guard = lock.hold().await.expect("held");
         let (lost, changed) = (guard.lost(), guard.changed());
         let waiting = tokio::spawn(async move { rival.hold().await });
-        assert_eq!(ends_at(guard.valid_for(), lost).await, Loss::MaxHold, "{}", kin.name);
-        assert_eq!(changed.await, HoldState::Lost(Loss::MaxHold), "{}", kin.name);
+        assert_eq!(ends_at(guard.valid_for(), lost).await, Loss::Stalled, "{}", kin.name);
+        assert_eq!(changed.await, HoldState::Lost(Loss::Stalled), "{}", kin.name);
         assert_eq!(guard.valid_for(), Duration::ZERO, "{}", kin.name);
         let next = turn(kin, waiting).await;
         assert!(next.fencing_token() > guard.fencing_token(), "{}", kin.name);
         let error = guard.release().await.expect_err("it is lost");
-        assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{}: {error:?}", kin.name);
+        assert!(matches!(error, Error::Lost(Loss::Stalled)), "{}: {error:?}", kin.name);
         next.release().await.expect("released");
         kin.wait_empty(&world).await;
     });
@@ -48,9 +48,9 @@ async fn hold_without_listeners_deletes_its_node() {
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     world.wait_empty().await;
-    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
     let again = world.mutex().lock().await.expect("held again");
-    assert_eq!((again.state(), guard.state()), (HoldState::Held, HoldState::Lost(Loss::MaxHold)));
+    assert_eq!((again.state(), guard.state()), (HoldState::Held, HoldState::Lost(Loss::Stalled)));
     drop((guard, again));
     world.wait_empty().await;
 }
@@ -96,7 +96,7 @@ async fn work_is_cancelled_at_the_limit() {
     let guard = mutex.lock().await.expect("held");
     assert_eq!(guard.run_until_lost(async { 7 }).await, Ok(7));
     let worked = soon("an end", guard.run_until_lost(std::future::pending::<()>())).await;
-    assert_eq!(worked, Err(Loss::MaxHold));
+    assert_eq!(worked, Err(Loss::Stalled));
     drop(guard);
     world.wait_empty().await;
 }
@@ -108,7 +108,7 @@ async fn limit_of_zero_is_refused() {
     for kin in &FAMILY {
         let made = (kin.make)(&world.session, &world.path, limited(Duration::ZERO));
         let error = made.err().unwrap_or_else(|| panic!("{}: refused", kin.name));
-        assert!(matches!(error, Error::InvalidInput { what: "max_hold", .. }), "{}: {error:?}", kin.name);
+        assert!(matches!(error, Error::InvalidInput { what: "stall_limit", .. }), "{}: {error:?}", kin.name);
         let text = error.to_string();
         assert!(text.contains("zero") && text.contains("give a longer one"), "{text}");
     }
@@ -122,7 +122,7 @@ async fn limit_that_is_over_before_the_grant_is_read_is_a_loss() {
     let mutex =
         Mutex::with_options(&world.session, &world.path, limited(Duration::from_nanos(1))).expect("a mutex");
     let lost = soon("the loss", mutex.lock()).await.map(|guard| guard.state());
-    assert!(matches!(lost, Err(Error::Lost(Loss::MaxHold)) | Ok(HoldState::Lost(Loss::MaxHold))), "{lost:?}");
+    assert!(matches!(lost, Err(Error::Lost(Loss::Stalled)) | Ok(HoldState::Lost(Loss::Stalled))), "{lost:?}");
 }
 
 #[tokio::test]
@@ -182,10 +182,10 @@ async fn locking_again_does_not_prolong_the_hold() {
     // Another handle, with other options, enters the same hold.
     let unlimited = ReentrantMutex::new(&world.session, &world.path).expect("a mutex");
     let third = unlimited.lock(&owner).await.expect("ours");
-    assert_eq!(soon("the loss", inner.lost()).await, Loss::MaxHold);
+    assert_eq!(soon("the loss", inner.lost()).await, Loss::Stalled);
     for guard in [outer, inner, third] {
         let error = guard.release().await.expect_err("it is lost for all");
-        assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+        assert!(matches!(error, Error::Lost(Loss::Stalled)), "{error:?}");
     }
     let again = Instant::now();
     let guard = mutex.lock(&owner).await.expect("held again");
@@ -204,11 +204,11 @@ async fn downgraded_writer_keeps_its_limit() {
     assert!(later.is_err(), "its limit has not passed");
     let reading = writing.downgrade().await.expect("a reader");
     assert!(reading.valid_for() <= AMPLE - LIMIT, "{:?}", reading.valid_for());
-    assert_eq!(soon("the loss", reading.lost()).await, Loss::MaxHold);
-    assert_eq!(lost.await, Loss::MaxHold, "the writer's signal continues with the reader");
+    assert_eq!(soon("the loss", reading.lost()).await, Loss::Stalled);
+    assert_eq!(lost.await, Loss::Stalled, "the writer's signal continues with the reader");
     world.wait_empty().await;
     let error = reading.release().await.expect_err("it is lost");
-    assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+    assert!(matches!(error, Error::Lost(Loss::Stalled)), "{error:?}");
 }
 
 #[tokio::test]
@@ -216,10 +216,10 @@ async fn writer_past_its_limit_is_not_downgraded() {
     let world = World::new().await;
     let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
     let writing = lock.write().await.expect("held");
-    assert_eq!(soon("the loss", writing.lost()).await, Loss::MaxHold);
+    assert_eq!(soon("the loss", writing.lost()).await, Loss::Stalled);
     let DowngradeError { guard, source, .. } = writing.downgrade().await.expect_err("it is lost");
-    assert!(matches!(source, Error::Lost(Loss::MaxHold)), "{source:?}");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    assert!(matches!(source, Error::Lost(Loss::Stalled)), "{source:?}");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
     drop(guard);
     world.wait_empty().await;
 }
@@ -231,7 +231,7 @@ async fn permits_are_released_at_their_limits_one_by_one() {
     let lasting = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     let (ends, stays) = (brief.acquire().await.expect("held"), lasting.acquire().await.expect("held"));
     let next = soon("the permit that ends", lasting.acquire()).await.expect("held");
-    assert_eq!(ends.state(), HoldState::Lost(Loss::MaxHold));
+    assert_eq!(ends.state(), HoldState::Lost(Loss::Stalled));
     assert_eq!((stays.state(), next.state()), (HoldState::Held, HoldState::Held));
     stays.release().await.expect("released");
     next.release().await.expect("released");
@@ -245,8 +245,8 @@ async fn pause_past_the_limit_is_noticed_at_the_first_look() {
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     stall(LIMIT);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
-    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::MaxHold))));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Stalled))));
     world.wait_empty().await;
 }
 
@@ -256,7 +256,7 @@ async fn limit_without_a_connection_is_reported_and_cleaned_up_later() {
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     world.proxy.refuse();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::MaxHold);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Stalled);
     assert_eq!(world.children().await.len(), 1);
     world.proxy.heal();
     world.wait_empty().await;

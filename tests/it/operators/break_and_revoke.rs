@@ -637,7 +637,7 @@ async fn revocation_is_not_reported_after_the_loss() {
 #[tokio::test]
 async fn revocation_is_not_reported_after_an_unnoticed_loss() {
     let world = World::new().await;
-    let options = Options::new().with_max_hold(Duration::from_secs(5));
+    let options = Options::new().with_stall_limit(Duration::from_secs(5));
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
@@ -645,7 +645,7 @@ async fn revocation_is_not_reported_after_an_unnoticed_loss() {
     soon("the request", early).await;
     stall(guard.valid_for());
     assert!(futures_util::poll!(pin!(late)).is_pending(), "the hold was lost before");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
     drop(guard);
     world.wait_empty().await;
 }

@@ -127,7 +127,7 @@ async fn counters_of_a_session_and_its_locks_begin_at_zero() {
     assert_eq!(numbers.published(names::CONNECTED, ""), Some(0.0));
     let _lock = RwLock::new(&session, "/locks/prices").expect("a lock");
     for kind in ["reader", "writer"] {
-        for cause in ["expired", "trust_ended", "deleted", "closed", "max_hold"] {
+        for cause in ["expired", "trust_ended", "deleted", "closed", "stalled"] {
             assert_eq!(
                 numbers.published(names::LOSSES, &format!("cause={cause},kind={kind}")),
                 Some(0.0),

@@ -251,7 +251,7 @@ async fn hold_that_reached_its_limit_hands_nothing_over() {
     let ways = Ways::new();
     let _listening = ways.listen();
     let world = World::with_path().await;
-    let limited = Options::new().with_max_hold(Duration::from_secs(2));
+    let limited = Options::new().with_stall_limit(Duration::from_secs(2));
     let limited = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
     // The limit begins with the grant, so both are in the queue before.
     let held = world.mutex().lock().await.expect("held");
@@ -262,7 +262,7 @@ async fn hold_that_reached_its_limit_hands_nothing_over() {
     // Only a waiter with a watch on its own node can be handed the lock.
     world.own_watch(1).await;
     assert_eq!(limited.state(), HoldState::Held);
-    assert_eq!(soon("the limit", limited.lost()).await, Loss::MaxHold);
+    assert_eq!(soon("the limit", limited.lost()).await, Loss::Stalled);
     let next = granted(next).await;
     assert!(ways.has(next.fencing_token(), "Listed"), "{}", ways.summary());
     next.release().await.expect("released");
