@@ -2,5 +2,6 @@
 //! runs them, and leaves out what is not installed by the names of modules.
 
 mod curator;
+mod moving_from_postgresql;
 mod options;
 mod redis;
