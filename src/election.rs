@@ -8,6 +8,8 @@ mod term;
 use std::future::{Future, pending};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::contender::{self, Contender, for_operators};
 use crate::error::Result;
 use crate::hold::{Hold, HoldMonitor, guard};
@@ -66,6 +68,7 @@ use self::term::CurrentTerm;
 pub struct Election {
     lock: Lock,
     current: CurrentTerm,
+    eligible: Option<watch::Receiver<bool>>,
 }
 
 impl Election {
@@ -84,7 +87,37 @@ impl Election {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)?, current: CurrentTerm::default() })
+        let lock = Lock::of_one(session, path, Kind::Latch, &options)?;
+        Ok(Self { lock, current: CurrentTerm::default(), eligible: None })
+    }
+
+    /// Returns a handle whose [`run`](Self::run) and [`run_until`](Self::run_until) stand for election only while the value
+    /// is `true`, such as the result of a health check.
+    ///
+    /// While it is `false`, the candidate is not in the queue. A candidate that waits is withdrawn. A leader's term is asked to end
+    /// ([`revoke_requested`](HoldMonitor::revoke_requested) resolves), and the candidate resigns when it has. If the work may
+    /// hang, give the election a [stall limit](Options::with_stall_limit), too. When the value is `true` again, the
+    /// candidate queues at the end. After the sender is gone, the last value counts.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn serve() {}
+    /// # fn example(election: zookeeper_recipes::Election) {
+    /// let (healthy, is_healthy) = tokio::sync::watch::channel(true);
+    /// let leading = tokio::spawn(election.eligible(is_healthy).run(|term| async move {
+    ///     tokio::select! {
+    ///         () = serve() => {}
+    ///         () = term.revoke_requested() => {}
+    ///     }
+    /// }));
+    /// // In the health check, each time:
+    /// healthy.send_replace(false);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn eligible(&self, eligible: watch::Receiver<bool>) -> Self {
+        Self { eligible: Some(eligible), ..self.clone() }
     }
 
     /// Joins the candidates and waits for leadership, for as long as it takes.

@@ -1,12 +1,13 @@
 //! Owns the loop of [`Election::run`](crate::Election::run): a campaign and a term, one after the other.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::FusedFuture;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::election::pauses::TermEnd;
@@ -25,11 +26,12 @@ where
     R: Future<Output = ()>,
 {
     let (mut stop, mut pauses) = (pin!(stop.fuse()), election.pauses());
+    let mut eligible = election.eligible.clone();
     loop {
         let won = tokio::select! {
             biased;
             () = &mut stop => return Ok(()),
-            won = win(&election) => won?,
+            won = win_if(&mut eligible, &election) => won?,
         };
         let Some(leadership) = won else { return Ok(()) };
         let (began, monitor) = (Instant::now(), leadership.monitor());
@@ -40,6 +42,10 @@ where
         let led = tokio::select! {
             biased;
             () = &mut stop => {
+                monitor.revoke();
+                lead.await
+            }
+            () = turns(&mut eligible, false) => {
                 monitor.revoke();
                 lead.await
             }
@@ -62,6 +68,31 @@ where
             biased;
             () = &mut stop => return Ok(()),
             () = pauses.after(led, end) => {}
+        }
+    }
+}
+
+/// Waits until the candidate may stand, or until it may not any more.
+async fn turns(eligible: &mut Option<watch::Receiver<bool>>, wanted: bool) {
+    let is_so = match eligible {
+        Some(changes) => changes.wait_for(|is_eligible| *is_eligible == wanted).await.is_ok(),
+        None => wanted,
+    };
+    if !is_so {
+        // Its sender is gone, so nothing changes any more.
+        pending().await
+    }
+}
+
+/// Campaigns while the candidate may stand, until the election is won.
+async fn win_if(eligible: &mut Option<watch::Receiver<bool>>, election: &Election) -> Result<Option<Leadership>> {
+    loop {
+        turns(eligible, true).await;
+        tokio::select! {
+            biased;
+            // Dropping the campaign withdraws the candidate.
+            () = turns(eligible, false) => {}
+            won = win(election) => return won,
         }
     }
 }

@@ -5,6 +5,8 @@ mod candidate;
 #[cfg(feature = "scenes")]
 mod election;
 #[cfg(feature = "scenes")]
+mod eligible;
+#[cfg(feature = "scenes")]
 mod enqueue;
 #[cfg(feature = "scenes")]
 mod max_hold;
