@@ -48,7 +48,7 @@
 //! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
 //!   contended call waits for whole holds, so let each bucket be a few times the one before: 1, 5, 25, 100 and 500 ms, 1, 5
 //!   and 30 s, 2 and 10 min.
-//! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put
+//! * [`HOLD`]: in the same way, from the shortest work to [`Options::with_stall_limit`](crate::Options::with_stall_limit). Put
 //!   one bucket at the session timeout, because longer holds depend on the renewal of trust.
 
 use std::borrow::Cow;

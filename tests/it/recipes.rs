@@ -38,7 +38,17 @@ macro_rules! for_all_recipes {
     };
 }
 
-pub(crate) use for_all_recipes;
+/// Tests of one recipe: functions of it, in the module above.
+macro_rules! rows {
+    ($of:expr => $($row:ident),*) => {$(
+        #[tokio::test]
+        async fn $row() {
+            super::$row(&$of).await;
+        }
+    )*};
+}
+
+pub(crate) use {for_all_recipes, rows};
 
 impl Recipe {
     const fn of_one_node(lock: fn(&Session, &str) -> Arc<dyn DistributedLock>) -> Self {

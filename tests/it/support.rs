@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::next_look;
-use testbed::proxy::{Proxy, Request};
+use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{
@@ -234,6 +234,12 @@ impl World {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
 
+    /// Lets pass what the proxy holds, and all that follows.
+    pub(crate) fn let_pass(&self) {
+        self.proxy.on_request(|_| Verdict::Forward);
+        self.proxy.heal();
+    }
+
     /// Another session with the same timeout, straight to the server.
     pub(crate) async fn other(&self) -> Session {
         connect_for(&self.hosts, self.timeout).await
@@ -441,6 +447,24 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
         }
     })
     .await
+}
+
+/// Plays something with a cut before and behind each frame of its session, until one is over before its cut.
+pub(crate) async fn at_every_frame(proxy: &Proxy, mut play: impl AsyncFnMut(Cut)) {
+    for at in [Cut::BeforeRequest as fn(usize) -> Cut, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
+        for k in 1.. {
+            proxy.reset();
+            proxy.cut(at(k));
+            play(at(k)).await;
+            // A cut that can fall has fallen, or will with the last answer.
+            let fired = proxy.requests().len() >= k;
+            proxy.heal();
+            if !fired {
+                assert!(k > 2, "{:?}: frames were cut", at(k));
+                break;
+            }
+        }
+    }
 }
 
 /// How many frames these requests and their answers are.

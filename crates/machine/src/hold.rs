@@ -149,7 +149,7 @@ impl<T: Trust> Machine<T> {
 
     /// Returns whether the stall limit of a hold passed so long ago that the process has stood still since: nobody has looked.
     fn is_stall_late(&self, now: Moment, op: Op) -> bool {
-        self.is_due(Timer::Stall(op), now.minus(self.timeout.0 / 16))
+        self.is_due(Timer::Stall(op), now.minus(self.timeout.0 / 64))
     }
 
     /// Ends a hold whose work stands still. If the process stood still, the work could not move, and gets a little more time.

@@ -11,8 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
 use zookeeper_recipes::blocking::{Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term};
-use zookeeper_recipes::zookeeper_client::SessionId;
-use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState};
+use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Options, Owner, Servers};
 
 use crate::support::{BRIEF, PATIENCE, TIMEOUT, World};
 
@@ -124,18 +123,6 @@ fn eight_threads_of_two_sessions_and_a_task_exclude_each_other() {
 }
 
 #[test]
-fn contended_try_is_none_and_returns_in_time() {
-    let threads = Threads::new();
-    let (session, other) = (threads.session(), threads.other());
-    let (mutex, contended) = (threads.mutex(&session), threads.mutex(&other));
-    let guard = mutex.try_lock().expect("answered").expect("free");
-    assert!(contended.try_lock().expect("answered").is_none());
-    assert!(contended.try_lock_for(Duration::from_secs(1)).expect("answered").is_none());
-    guard.release().expect("released");
-    contended.try_lock_for(PATIENCE).expect("answered").expect("free").release().expect("released");
-}
-
-#[test]
 fn readers_share_and_a_writer_excludes() {
     let threads = Threads::new();
     let sessions = [threads.session(), threads.other()];
@@ -209,16 +196,6 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     assert_eq!(noticed.done("the loss"), HoldState::Lost(Loss::TrustEnded));
     assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     assert!(matches!(guard.release(), Err(Error::Lost(Loss::TrustEnded))));
-}
-
-#[test]
-fn guard_is_released_by_a_drop_on_another_thread() {
-    let threads = Threads::new();
-    let session = threads.session();
-    let guard = threads.mutex(&session).lock().expect("held");
-    threads.wait_children(1);
-    start(move || drop(guard)).done("the drop");
-    threads.wait_children(0);
 }
 
 #[test]
@@ -305,44 +282,6 @@ fn thread_that_waits_is_woken_by_drain_and_by_close() {
 }
 
 #[test]
-fn drain_asks_the_holder_and_waits_for_it() {
-    let threads = Threads::new();
-    let session = threads.session();
-    let guard = threads.mutex(&session).lock().expect("held");
-    assert!(!guard.is_revoke_requested());
-    let drained = start({
-        let session = session.clone();
-        move || session.drain(PATIENCE)
-    });
-    let released = start(move || {
-        session.block_on(guard.revoke_requested());
-        assert!(guard.is_revoke_requested());
-        guard.release()
-    });
-    released.done("the release").expect("released");
-    assert_eq!(drained.done("the drain").expect("drained"), 0);
-}
-
-#[test]
-fn guard_outlives_the_close_of_its_session() {
-    let threads = Threads::new();
-    let session = threads.session();
-    let mutex = threads.mutex(&session);
-    let (dropped, released) = (mutex.lock().expect("held"), {
-        let aside = Mutex::new(&session, &format!("{}-aside", threads.world.path)).expect("a mutex");
-        aside.lock().expect("held")
-    });
-    session.close().expect("closed");
-    assert_eq!(session.state(), SessionState::Ended);
-    assert_eq!(session.block_on(dropped.monitor().ended()), HoldState::Lost(Loss::Closed));
-    drop(session);
-    assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
-    drop(dropped);
-    assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
-    assert!(matches!(mutex.lock(), Err(Error::Closed)));
-}
-
-#[test]
 fn thread_of_a_session_ends_with_its_last_handle_and_not_before() {
     let threads = Threads::new();
     let session = threads.other();
@@ -388,22 +327,6 @@ fn waiter_keeps_its_position_between_its_waits() {
     let last = start(move || last.wait());
     guard.release().expect("released");
     last.done("the last").expect("granted").release().expect("released");
-}
-
-#[test]
-fn lazy_session_comes_up_with_its_servers() {
-    let threads = Threads::new();
-    threads.world.proxy.refuse();
-    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(BRIEF);
-    let session = Session::lazy(servers).expect("a session");
-    let mutex = threads.mutex(&session);
-    assert_eq!(session.id(), SessionId(0));
-    assert!(matches!(mutex.try_lock(), Err(Error::Unavailable { .. })));
-    let waiting = start(move || mutex.lock());
-    threads.world.proxy.heal();
-    waiting.done("the lock").expect("held").release().expect("released");
-    assert_eq!(session.state(), SessionState::Connected(session.id()));
-    session.close().expect("closed");
 }
 
 #[test]

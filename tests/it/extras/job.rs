@@ -6,14 +6,16 @@ use std::future::{pending, ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use testbed::proxy::{Cut, Op, Request, Verdict};
+use testbed::proxy::{Op, Request, Verdict};
 use tokio::time::interval;
 use zookeeper_recipes::job::{JobOutcome, JobRecord, JobSlot};
 use zookeeper_recipes::{Error, HoldMonitor, Job, Loss, Options, Session, SessionState};
 
 #[cfg(virtual_time)]
 use crate::support::pass;
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, remove_path, soon, wait_children};
+use crate::support::{
+    BRIEF, PATIENCE, ROUND_TRIP, World, at_every_frame, at_most, remove_path, soon, wait_children,
+};
 #[cfg(virtual_time)]
 use crate::warnings::Warnings;
 
@@ -55,6 +57,7 @@ async fn record(world: &World) -> String {
 async fn slot_is_run_once_and_an_earlier_one_not_any_more() {
     let world = World::new().await;
     let (one, other) = (job(&world.session, &world.path, "one"), job(&world.other().await, &world.path, "other"));
+    assert_eq!(one.last().await, Ok(None), "nothing was run");
     assert_eq!(run(&one, "2026-11-22").await, JobOutcome::Ran(7));
     let before = run(&other, "2026-11-22").await;
     let (by, at) = ran_already(&before).expect("it was run");
@@ -65,24 +68,13 @@ async fn slot_is_run_once_and_an_earlier_one_not_any_more() {
     );
     let superseded = JobOutcome::Superseded { last: "2026-11-22".into(), by: by.to_owned(), at };
     assert_eq!(run(&other, "2026-11-21").await, superseded);
+    let last = one.last().await.expect("read").expect("a record");
+    assert_eq!((last.slot.as_str(), &*last.by, last.at), ("2026-11-22", by, at));
     assert_eq!(run(&other, "2026-11-23").await, JobOutcome::Ran(7));
     assert_eq!(ran_already(&run(&one, "2026-11-23").await).expect("it was run").0, "other");
     assert_eq!(record(&world).await, "2026-11-23\nother");
     let nodes = world.admin.list_children(&world.path).await.expect("listed");
     assert!(nodes.iter().all(|name| ["record", "lock"].contains(&name.as_str())), "one record: {nodes:?}");
-}
-
-#[tokio::test]
-async fn slot_that_a_later_one_overtook_is_not_reported_as_run() {
-    let world = World::new().await;
-    let job = job_of(&world);
-    assert_eq!(job.last().await, Ok(None), "nothing was run");
-    assert_eq!(run(&job, 5).await, JobOutcome::Ran(7));
-    let outcome = run(&job, 3).await;
-    assert!(!matches!(outcome, JobOutcome::RanAlready { .. }), "3 was never run: {outcome:?}");
-    let last = job.last().await.expect("read").expect("a record");
-    assert_eq!((last.slot.as_str(), last.by.as_str()), (JobSlot::from(5).as_str(), "one"));
-    assert_eq!(outcome, JobOutcome::Superseded { last: last.slot, by: last.by, at: last.at });
 }
 
 /// Each slot is earlier than one that a machine with a clock far ahead has recorded. A late fire alone is no such case.
@@ -297,26 +289,21 @@ async fn record_that_has_no_data_is_that_of_no_slot() {
 #[tokio::test]
 async fn slot_is_run_once_wherever_the_connection_is_cut() {
     for when in [JobRecord::Before, JobRecord::After] {
-        for at in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
-            let world = World::new().await;
-            let job = job_of(&world).with_record(when).with_least_pause(Duration::from_nanos(1));
-            for k in 1.. {
-                world.proxy.reset();
-                world.proxy.cut(at(k));
-                let runs = AtomicUsize::default();
-                let work = |_| {
-                    runs.fetch_add(1, Ordering::AcqRel);
-                    ready(Ok::<_, Error>(7))
-                };
-                let slot = u64::try_from(k).expect("a number");
-                assert_eq!(soon("a run", job.run(slot, work)).await, Ok(JobOutcome::Ran(7)), "{:?}", at(k));
-                assert_eq!(runs.load(Ordering::Acquire), 1);
-                assert_eq!(record(&world).await, format!("{k:020}\none"));
-                if !world.proxy.cut_fired() {
-                    break;
-                }
-            }
-        }
+        let world = World::new().await;
+        let job = job_of(&world).with_record(when).with_least_pause(Duration::from_nanos(1));
+        let mut slot = 0_u64;
+        at_every_frame(&world.proxy, async |cut| {
+            slot += 1;
+            let runs = AtomicUsize::default();
+            let work = |_| {
+                runs.fetch_add(1, Ordering::AcqRel);
+                ready(Ok::<_, Error>(7))
+            };
+            assert_eq!(soon("a run", job.run(slot, work)).await, Ok(JobOutcome::Ran(7)), "{cut:?}");
+            assert_eq!(runs.load(Ordering::Acquire), 1);
+            assert_eq!(record(&world).await, format!("{slot:020}\none"));
+        })
+        .await;
     }
 }
 

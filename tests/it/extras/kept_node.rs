@@ -196,36 +196,6 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
     }
 }
 
-#[tokio::test]
-async fn removal_leaves_the_node_of_another_session_alone() {
-    let world = World::with_path().await;
-    let path = format!("{}/taken", world.path);
-    let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
-    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
-    soon("its end", node.remove()).await.expect("nothing of ours is there");
-    let stat = world.admin.check_stat(&path).await.expect("asked").expect("it is there still");
-    assert_eq!(stat.czxid, taken.czxid);
-}
-
-#[tokio::test]
-async fn node_of_another_session_does_not_count_as_created() {
-    let world = World::with_path().await;
-    let path = format!("{}/taken", world.path);
-    let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = KeptNode::keep(&world.session, &path, DATA).expect("a valid path");
-    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
-    world.admin.set_data(&path, b"still theirs", None).await.expect("written");
-    // It looks again when it has judged what it saw first.
-    let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
-    soon("another look", world.proxy.wait_until(|all| looks(all) == 2)).await;
-    assert!(!node.is_created());
-    let mut created = std::pin::pin!(node.created());
-    assert!(futures_util::poll!(&mut created).is_pending());
-}
-
 /// By its own clock the client has taken the old session for expired. The servers may have it for longer.
 #[tokio::test]
 async fn removal_is_not_confirmed_before_the_session_is_renewed() {
@@ -391,25 +361,6 @@ async fn change_of_data_that_is_not_awaited_is_written() {
     assert!(polled(1, node.set_data(b"polled once")).await.is_none());
     stat_until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.version > 0)).await;
     assert_eq!(data(&world, &path).await, b"polled once");
-}
-
-#[tokio::test]
-async fn data_that_changes_all_the_time_is_written_five_times_a_second() {
-    let world = World::with_path().await;
-    let (path, node) = kept(&world).await;
-    world.proxy.reset();
-    let (changes, seconds) = disturbed(async || {
-        let load = format!("load {:?}", Instant::now());
-        assert!(polled(1, node.set_data(load.as_bytes())).await.is_none());
-        tokio::task::yield_now().await;
-    })
-    .await;
-    let requests = world.proxy.requests().len();
-    println!("{changes} changes in {seconds:.1} s cost {requests} requests");
-    // A look, the write, and later the look that the write asks for, which is the first of the next turn.
-    assert!(changes > 100 && as_f64(requests) <= most(seconds, 2.0), "{requests} requests");
-    soon("the last", node.set_data(b"last")).await.expect("written");
-    assert_eq!(data(&world, &path).await, b"last");
 }
 
 #[tokio::test]

@@ -158,15 +158,3 @@ async fn multi_lock_with_a_shared_member_is_not_a_distributed_lock() {
         assert!(error.to_string().contains(&format!("{one} is only read")), "{error}");
     }
 }
-
-#[tokio::test]
-async fn exclusive_multi_lock_has_one_holder_at_a_time() {
-    let world = World::new().await;
-    let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
-    let lock = MultiLock::builder(&world.session).lock(&one).write(&other).build().expect("a lock");
-    let service = Service::new(lock.exclusive().expect("all members exclude"));
-    let guard = service.lock.lock().await.expect("held");
-    assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
-    guard.release().await.expect("released");
-    assert!(service.run().await.expect("asked").is_some());
-}

@@ -6,11 +6,11 @@ use std::time::Duration;
 use zookeeper_groups::Members;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{
-    Election, Error, HoldState, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
+    Election, Error, HoldState, MultiLock, Mutex, Options, ReentrantMutex, RwLock, Semaphore, Session,
 };
 
-use crate::family::{FAMILY, turn};
-use crate::support::{TIMEOUT, World, children, exact_or, soon};
+use crate::family::FAMILY;
+use crate::support::{World, children, soon};
 
 /// Longer than any undelayed call takes.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -195,6 +195,7 @@ async fn invalid_paths_are_refused_by_every_recipe() {
 #[tokio::test]
 async fn invalid_options_are_refused_by_every_recipe() {
     let world = World::new().await;
+    let many = vec![Acl::new(Permission::ALL, AuthId::new("digest", "somebody:with-a-digest-of-28-chars")); 1_500];
     world.proxy.reset();
     for (options, argument, texts) in [
         (
@@ -208,6 +209,8 @@ async fn invalid_options_are_refused_by_every_recipe() {
             ["65537 bytes", "65536 are the most"],
         ),
         (Options::new().with_stall_limit(Duration::ZERO), "stall_limit", ["zero", "give a longer one"]),
+        (Options::new().with_acls(Acls::new(&[])), "acls", ["there are none", "give at least one"]),
+        (Options::new().with_acls(Acls::new(&many)), "acls", ["bytes", "are the most for one node"]),
     ] {
         for kin in &FAMILY {
             assert_refused((kin.make)(&world.session, &world.path, options.clone()), argument, &texts);
@@ -261,36 +264,6 @@ async fn data_of_a_member_is_small() {
 }
 
 #[tokio::test]
-async fn time_limits_of_every_recipe_may_have_any_value() {
-    for kin in &FAMILY {
-        let world = World::new().await;
-        let (lock, rival) = (kin.lock(&world.session, &world.path), kin.rival(&world.other().await, &world.path));
-        for limit in [Duration::ZERO, Duration::from_secs(u64::MAX), Duration::MAX] {
-            let guard = soon(kin.name, lock.try_hold_for(limit)).await.expect("asked").expect("free");
-            assert_eq!(guard.state(), HoldState::Held, "{}: {limit:?}", kin.name);
-            guard.release().await.expect("released");
-        }
-        let guard = rival.hold().await.expect("held");
-        for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1), MOMENT] {
-            match soon(kin.name, lock.try_hold_for(limit)).await {
-                Ok(None) => {}
-                // No server can answer in so short a time, and on a busy machine not in a moment, either.
-                Err(Error::Unavailable { after, .. })
-                    if after == limit && !limit.is_zero() && limit < exact_or(MOMENT, Duration::MAX) => {}
-                other => panic!("{}: {other:?} for {limit:?}", kin.name),
-            }
-        }
-        kin.wait_nodes(&world, guard.nodes().len()).await;
-        let waiting =
-            tokio::spawn(async move { lock.try_hold_for(Duration::MAX).await.map(|held| held.expect("held")) });
-        kin.wait_nodes(&world, guard.nodes().len() + kin.waiting).await;
-        guard.release().await.expect("released");
-        turn(kin, waiting).await.release().await.expect("released");
-        kin.wait_empty(&world).await;
-    }
-}
-
-#[tokio::test]
 async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
     let world = World::new().await;
     let many = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
@@ -321,28 +294,6 @@ async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
     only.release().await.expect("released");
     behind.release().await.expect("released");
     assert!(many.contenders().await.expect("listed").is_empty());
-}
-
-#[tokio::test]
-async fn owner_is_not_bound_to_a_session() {
-    let world = World::new().await;
-    let owner = Owner::new();
-    {
-        let short = world.other().await;
-        let mutex = ReentrantMutex::new(&short, &world.path).expect("a mutex");
-        let guard = mutex.lock(&owner).await.expect("held");
-        short.close().await.expect("closed");
-        let error = mutex.lock(&owner).await.expect_err("the hold was lost with the session");
-        assert!(matches!(error, Error::Lost(_)), "{error:?}");
-        drop(guard);
-        let error = mutex.lock(&owner).await.expect_err("there is no session");
-        assert!(matches!(error, Error::Closed), "{error:?}");
-    }
-    let mutex = ReentrantMutex::new(&world.session, &world.path).expect("a mutex");
-    let guard = soon("another session", mutex.lock(&owner)).await.expect("held");
-    assert!(guard.valid_for() <= TIMEOUT);
-    guard.release().await.expect("released");
-    world.wait_empty().await;
 }
 
 /// An identifier set later does not open the nodes to the world.

@@ -60,10 +60,7 @@ async fn waiter_whose_session_ends_before_a_quorum_confirms_its_eviction_queues_
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
     let checked = node.clone();
-    world.proxy.on_request(move |request| match is_barrier(request, &checked) {
-        true => Verdict::Hold,
-        false => Verdict::Forward,
-    });
+    world.proxy.on_request(move |one| if is_barrier(one, &checked) { Verdict::Hold } else { Verdict::Forward });
     world.admin.delete(&node, None).await.expect("deleted");
     drop(ahead);
     soon("a check", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
@@ -90,10 +87,7 @@ async fn waiter_that_notices_the_end_of_its_session_by_one_node_queues_again() {
     let next = all.iter().find(|one| !one.is_holder() && one.kind() == ContenderKind::Lease).expect("a lease");
     let node = format!("{}/{}", next.path(), next.name());
     let checked = node.clone();
-    world.proxy.on_request(move |request| match is_barrier(request, &checked) {
-        true => Verdict::Hold,
-        false => Verdict::Forward,
-    });
+    world.proxy.on_request(move |one| if is_barrier(one, &checked) { Verdict::Hold } else { Verdict::Forward });
     world.admin.delete(&node, None).await.expect("deleted");
     soon("a barrier", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
     world.proxy.on_request(|_| Verdict::Forward);
@@ -101,48 +95,6 @@ async fn waiter_that_notices_the_end_of_its_session_by_one_node_queues_again() {
     drop(permit);
     let permit = soon("its turn", waiting).await.expect("no panic").expect("waits on in the next session");
     permit.release().await.expect("released");
-}
-
-/// It may have our name, but it belongs to another session.
-#[tokio::test]
-async fn node_of_another_session_is_not_taken_for_one_of_a_lost_create() {
-    let world = World::new().await;
-    world.make_path().await;
-    world.proxy.reset();
-    let path = world.path.clone();
-    world.proxy.on_request(move |request| match is_barrier(request, &path) {
-        true => Verdict::Hold,
-        false => Verdict::Forward,
-    });
-    world.proxy.cut(Cut::BeforeRequest(1));
-    let locking = locking(world.mutex());
-    soon("a search", world.proxy.wait_for(|request| is_barrier(request, &world.path))).await;
-    let alien = double_of(&world.proxy.requests()[0], 0);
-    create(&world.admin, &alien).await;
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
-    let guard = soon("the lock", locking).await.expect("no panic").expect("held");
-    assert_ne!(guard.nodes()[0], alien);
-    let node = world.admin.check_stat(&guard.nodes()[0]).await.expect("answers").expect("is there");
-    assert_eq!(node.ephemeral_owner, world.session.id().0);
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-/// The create of a lost connection may be applied when the lock is already held.
-#[tokio::test]
-async fn double_that_appears_during_the_hold_goes_with_it() {
-    let world = World::new().await;
-    world.make_path().await;
-    world.proxy.reset();
-    world.proxy.cut(Cut::AfterRequest(1));
-    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
-    assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
-    let double = double_of(&world.proxy.requests()[0], 99);
-    create(&world.session.client().expect("a client"), &double).await;
-    world.wait_children(2).await;
-    guard.release().await.expect("released");
-    world.wait_empty().await;
 }
 
 /// Or after the release, when the first search has not found it.
@@ -171,8 +123,7 @@ async fn double_that_appears_after_the_first_search_is_found_by_the_second() {
     // What this session requests may be held as well.
     let lost = world.proxy.requests().into_iter().find(|request| request.op == Op::Create2).expect("a create");
     create(&world.admin, &double_of(&lost, 99)).await;
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     world.wait_empty().await;
     assert_eq!(searches(&world.proxy.requests()), 2);
 }
@@ -276,8 +227,7 @@ async fn double_of_a_hold_that_turns_up_late_is_deleted() {
     let guard = soon("the lock", world.mutex().lock()).await.expect("held");
     let lost = world.proxy.requests().into_iter().find(|request| request.op == Op::Create2).expect("a create");
     create(&world.admin, &double_of(&lost, 7)).await;
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let names = world.wait_children(1).await;
     assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
     guard.release().await.expect("still held");

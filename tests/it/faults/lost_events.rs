@@ -31,27 +31,21 @@ async fn waiter_acquires_when_its_predecessor_goes_without_an_event() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
-async fn hold_whose_node_goes_without_an_event_is_lost() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let lost = guard.lost();
-    watched(&world, |_| true).await;
-    delete_without_event(&world.admin, &guard.nodes()[0]).await;
-    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-}
-
 /// After a reconnect the node would show whose connection it is.
 #[tokio::test]
-async fn hold_whose_node_goes_without_an_event_before_a_reconnect_is_lost() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let lost = guard.lost();
-    watched(&world, |_| true).await;
-    delete_without_event(&world.admin, &guard.nodes()[0]).await;
-    world.proxy.swallow_events();
-    world.proxy.cut_now();
-    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+async fn hold_whose_node_goes_without_an_event_is_lost() {
+    for reconnects in [false, true] {
+        let world = World::new().await;
+        let guard = world.mutex().lock().await.expect("held");
+        let lost = guard.lost();
+        watched(&world, |_| true).await;
+        delete_without_event(&world.admin, &guard.nodes()[0]).await;
+        if reconnects {
+            world.proxy.swallow_events();
+            world.proxy.cut_now();
+        }
+        assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    }
 }
 
 #[tokio::test]

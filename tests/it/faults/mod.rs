@@ -3,7 +3,6 @@
 #[cfg(feature = "scenes")]
 mod acls;
 #[cfg(feature = "scenes")]
-#[cfg(feature = "scenes")]
 mod bad_input;
 #[cfg(feature = "scenes")]
 mod deleted_by_hand;

@@ -1,19 +1,16 @@
 //! Servers that answer a reconnect with another session, as ClickHouse Keeper does, and do not know what they are asked.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::poll;
 use testbed::frames::{Kind, Op};
-use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
-use tokio::time::interval;
 use zookeeper_recipes::options::Parents;
 use zookeeper_recipes::{HoldState, Loss, Mutex, Options};
 
-use crate::support::{BRIEF, World, connect, hosts, locking, pass, soon, until};
+use crate::support::{World, connect, locking, pass, soon, until};
 use crate::warnings::Warnings;
 
 #[tokio::test]
@@ -60,37 +57,6 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
     guard.release().await.expect("still held");
 }
 
-/// With connections that are cut again and again, each with a session of its own.
-#[tokio::test]
-async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
-    let world = Arc::new(World::brief().await);
-    world.make_path().await;
-    world.proxy.forget_sessions();
-    let ledger = Arc::new(Ledger::new());
-    let tasks = (0..3).map(|task| {
-        let (world, ledger) = (world.clone(), ledger.clone());
-        tokio::spawn(async move {
-            // One straight to the server, to contend with.
-            let mutex = if task == 0 { world.other_mutex().await } else { world.mutex() };
-            for round in 0..10 {
-                let guard = soon("a turn", mutex.lock()).await.expect("held");
-                let turn = ledger.enter(format!("task {task}, round {round}"), guard.fencing_token().get());
-                if task == 1 && round % 3 == 0 {
-                    world.proxy.cut_now();
-                }
-                tokio::task::yield_now().await;
-                drop(turn);
-                // Its session may be over.
-                let _ = guard.release().await;
-            }
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.expect("no panic");
-    }
-    ledger.assert_clean();
-}
-
 #[tokio::test]
 async fn session_ends_where_the_server_closes_the_connection_on_the_question_whose_it_is() {
     let world = World::new().await;
@@ -107,7 +73,6 @@ async fn session_ends_where_the_server_closes_the_connection_on_the_question_who
 }
 
 /// As ClickHouse Keeper does. The first session finds it out at its fallback poll; the later ones do not ask then.
-#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn holds_last_until_a_reconnect_where_the_server_knows_neither_old_sessions_nor_the_question() {
     let (world, warnings) = (World::brief().await, Warnings::new());
@@ -172,32 +137,6 @@ async fn containers_on_which_the_server_closes_the_connection_can_be_left_out() 
     let options = Options::new().with_parents(Parents::Persistent);
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
-}
-
-#[tokio::test]
-async fn session_and_its_hold_live_on_over_a_reconnect() {
-    let world = World::at(&hosts(), 4 * BRIEF).await;
-    let (guard, before) = (world.mutex().lock().await.expect("held"), world.session.id());
-    world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Hold } else { Verdict::Forward });
-    world.proxy.reset();
-    world.proxy.cut_now();
-    soon("the question", world.proxy.wait_for(|one| one.op == Op::GetEphemerals)).await;
-    // The connection is not known to be the session's yet, so this is what was known before the reconnect.
-    let trusted_until = || Instant::now() + guard.valid_for();
-    let known = trusted_until();
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
-    let mut beat = interval(BRIEF / 30);
-    soon("longer trust", async {
-        // A second more than an inexact comparison could show.
-        while trusted_until() < known + BRIEF / 3 {
-            assert!(!guard.state().has_ended(), "{:?}", guard.state());
-            beat.tick().await;
-        }
-    })
-    .await;
-    assert_eq!(world.session.id(), before);
-    guard.release().await.expect("still held");
 }
 
 /// A session without a node is asked nothing: the owner of its next node is the first that shows it.

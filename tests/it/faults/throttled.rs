@@ -9,7 +9,7 @@ use zookeeper_groups::KeptNode;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Loss};
 
-use crate::support::{ROUND_TRIP, World, at_most, locking, soon, throttle};
+use crate::support::{ROUND_TRIP, World, at_most, soon, throttle};
 
 /// How often a request is sent before it fails.
 const TRIES: usize = 11;
@@ -101,19 +101,6 @@ async fn request_of_a_user_returns_that_it_is_throttled() {
     let read = world.session.request(None, |client| async move { client.get_data(path).await });
     assert_eq!(soon("an answer", read).await.expect("answered").err(), Some(ZkError::Throttled));
     assert_eq!(answered(&world.proxy.requests(), Op::GetData), TRIES);
-}
-
-#[tokio::test]
-async fn lock_is_granted_once_throttling_is_over() {
-    let world = World::with_path().await;
-    world.proxy.reset();
-    throttle(&world.proxy, creates);
-    let locking = locking(world.mutex());
-    soon("some tries", world.proxy.wait_until(|all| creates_answered(all) >= 3)).await;
-    throttle(&world.proxy, |_| false);
-    let guard = soon("the lock", locking).await.expect("no panic").expect("held");
-    guard.release().await.expect("released");
-    world.wait_empty().await;
 }
 
 #[tokio::test]

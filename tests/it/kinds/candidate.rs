@@ -116,21 +116,6 @@ async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
 }
 
 #[tokio::test]
-async fn candidate_campaigns_again_after_each_loss() {
-    let world = World::new().await;
-    let (candidate, mut steps) = run(&world.session, &world.path);
-    let first = leads(&mut steps).await;
-    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
-    world.admin.delete(&node, None).await.expect("deleted");
-    let second = leads(&mut steps).await;
-    world.expire().await;
-    let third = leads(&mut steps).await;
-    assert!(first < second && second < third);
-    candidate.stop().await.expect("resigned");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
 async fn term_that_ends_is_followed_by_another() {
     let world = World::new().await;
     let (send, mut receive) = unbounded_channel();
@@ -185,7 +170,6 @@ fn failing(
     (candidate, begun, warnings, listens)
 }
 
-#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn terms_that_return_at_once_are_followed_by_pauses_that_grow() {
     let world = World::new().await;
@@ -256,7 +240,6 @@ async fn future_of_a_term_that_panics_when_it_is_dropped_ends_no_candidate() {
     world.wait_empty().await;
 }
 
-#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn candidate_that_pauses_ends_with_its_session() {
     let world = World::new().await;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use testbed::frames::{Kind, Op};
-use testbed::ledger::Ledger;
+use testbed::frames::Op;
 use testbed::next_look;
-use testbed::proxy::{Closing, Cut, Request};
+use testbed::proxy::{Closing, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
@@ -18,7 +17,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
 use zookeeper_recipes::{Contender, Election, Error, HoldState, Loss, Observer, Options, Session};
 
 use super::candidate::Candidate;
-use crate::support::{BRIEF, ROUND_TRIP, World, at_most, polled, remove_path, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, at_most, polled, remove_path, soon};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -48,72 +47,6 @@ async fn candidate_has_curators_node_name_and_its_identifier() {
     assert_eq!(world.admin.get_data(&term.nodes()[0]).await.expect("read").0, b"10.0.0.7:8080");
     term.resign().await.expect("resigned");
     world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn leader_whose_session_is_killed_is_followed_by_the_next() {
-    let worlds = [World::new().await, World::new().await, World::new().await];
-    let path = &worlds[0].path;
-    let ledger = Ledger::new();
-    let mut observer = election(&worlds[0].other().await, path, "").observe();
-    let mut waiting = Vec::new();
-    for (index, world) in worlds.iter().enumerate() {
-        let standing = election(&world.session, path, &index.to_string());
-        waiting.push(tokio::spawn(async move { standing.campaign().await }));
-        worlds[0].wait_children(index + 1).await;
-    }
-    for (index, (world, campaign)) in worlds.iter().zip(waiting).enumerate() {
-        let term = soon("a term", campaign).await.expect("no panic").expect("leads");
-        let entry = ledger.enter(format!("leader {index}"), term.fencing_token().get());
-        assert_eq!(text(&changed(&mut observer).await), Some(index.to_string().as_str()));
-        // A leader whose session is killed from outside cannot learn of it in time; here the test records its end.
-        entry.leave();
-        world.expire().await;
-        assert_eq!(soon("the loss", term.lost()).await, Loss::Expired);
-        assert!(matches!(term.resign().await, Err(Error::Lost(Loss::Expired))));
-    }
-    assert_eq!(ledger.grants().len(), 3);
-    ledger.assert_clean();
-    worlds[0].wait_empty().await;
-}
-
-#[tokio::test]
-async fn leader_that_is_cut_off_learns_of_its_loss_before_the_next_one_leads() {
-    for close in [true, false] {
-        let world = World::brief().await;
-        let ledger = Ledger::new();
-        let term = election(&world.session, &world.path, "first").campaign().await.expect("leads");
-        let entry = ledger.enter("first", term.fencing_token().get());
-        let next = candidate(&world, "next").await;
-        let shared = ledger.clone();
-        let next = tokio::spawn(async move {
-            let term = next.campaign().await.expect("leads");
-            let entry = shared.enter("next", term.fencing_token().get());
-            (term, entry)
-        });
-        world.wait_children(2).await;
-        let changed = term.changed();
-        if close {
-            world.proxy.refuse();
-            assert_eq!(soon("a doubt", changed).await, HoldState::Suspended);
-        } else {
-            world.proxy.black_hole();
-        }
-        let lost = term.lost();
-        let lost = tokio::spawn(async move {
-            let loss = lost.await;
-            entry.leave();
-            loss
-        });
-        assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::TrustEnded);
-        assert_eq!(term.state(), HoldState::Lost(Loss::TrustEnded));
-        let (next, entry) = soon("the next term", next).await.expect("no panic");
-        ledger.assert_clean();
-        entry.leave();
-        next.resign().await.expect("resigned");
-        world.proxy.heal();
-        world.wait_empty().await;
-    }
 }
 
 #[tokio::test]
@@ -187,51 +120,13 @@ async fn proclaiming_survives_a_cut_at_any_frame() {
     let standing = election(&world.session, &world.path, "here");
     let term = standing.campaign().await.expect("leads");
     let observed = candidate(&world, "").await;
-    for at in CUTS {
-        for k in 1.. {
-            world.proxy.reset();
-            world.proxy.cut(at(k));
-            let data = format!("{:?}", at(k));
-            soon("an answer", term.proclaim(data.as_str())).await.expect("proclaimed");
-            // If there is a k-th frame, the cut has happened, or happens with this answer.
-            let fired = world.proxy.requests().len() >= k;
-            world.proxy.heal();
-            assert_eq!(text(&observed.leader().await.expect("asked")), Some(data.as_str()));
-            if !fired {
-                break;
-            }
-        }
-    }
+    at_every_frame(&world.proxy, async |cut| {
+        let data = format!("{cut:?}");
+        soon("an answer", term.proclaim(data.as_str())).await.expect("proclaimed");
+        assert_eq!(text(&observed.leader().await.expect("asked")), Some(data.as_str()));
+    })
+    .await;
     term.resign().await.expect("resigned");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn two_candidates_lead_in_turn() {
-    let world = World::new().await;
-    let ledger = Ledger::new();
-    let lead = async |name: &'static str| {
-        let (ends, mut ended) = unbounded_channel();
-        let (ledger, mut terms) = (ledger.clone(), 0);
-        let candidate = Candidate::new(candidate(&world, name).await, move |term| {
-            terms += 1;
-            let (ledger, last) = (ledger.clone(), (terms == 3).then(|| ends.clone()));
-            async move {
-                let entry = ledger.enter(name, term.fencing_token().get());
-                tokio::task::yield_now().await;
-                entry.leave();
-                if let Some(ends) = last {
-                    ends.send(()).expect("received");
-                    term.revoke_requested().await;
-                }
-            }
-        });
-        soon("three terms", ended.recv()).await.expect("led");
-        candidate.stop().await.expect("resigned");
-    };
-    tokio::join!(lead("one"), lead("two"));
-    assert_eq!(ledger.grants().len(), 6);
-    ledger.assert_clean();
     world.wait_empty().await;
 }
 
@@ -316,27 +211,6 @@ async fn term_that_returns_ends_and_the_next_candidate_leads() {
     assert!(term.fencing_token() < again.fencing_token());
     candidate.drop();
     world.wait_empty().await;
-}
-
-/// The leadership belongs to the candidate, and not to what the closure is given.
-#[tokio::test]
-async fn term_that_ignores_its_term_leads_to_its_end() {
-    let world = World::new().await;
-    let other = candidate(&world, "other").await;
-    let (begins, mut begun) = unbounded_channel();
-    let (ends, end) = tokio::sync::watch::channel(false);
-    let candidate = Candidate::new(election(&world.session, &world.path, "here"), move |_| {
-        begins.send(()).expect("received");
-        let mut end = end.clone();
-        async move { drop(end.wait_for(|end| *end).await) }
-    });
-    soon("a term", begun.recv()).await.expect("leads");
-    assert!(other.try_campaign().await.expect("asked").is_none(), "this one leads");
-    assert_eq!(world.children().await.len(), 1);
-    ends.send_replace(true);
-    candidate.stop().await.expect("resigned");
-    // The resignation was awaited.
-    assert_eq!(world.children().await, [""; 0]);
 }
 
 #[tokio::test]
@@ -437,7 +311,6 @@ async fn observer_sees_every_leader_across_the_end_of_its_session() {
     sees_every_leader(async |world| world.expire().await).await;
 }
 
-#[cfg(feature = "scenes")]
 #[tokio::test]
 async fn observers_look_five_times_a_second_however_often_the_node_of_the_leader_changes() {
     let world = World::new().await;
@@ -515,8 +388,6 @@ async fn observer_created_after_a_revocation_sees_a_leader_without_an_identifier
     world.wait_empty().await;
 }
 
-const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
-
 #[tokio::test]
 async fn observer_sees_the_leader_across_a_cut_at_any_frame() {
     let world = World::new().await;
@@ -524,25 +395,14 @@ async fn observer_sees_the_leader_across_a_cut_at_any_frame() {
     let standing = candidate(&world, "here").await;
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert_eq!(changed(&mut observer).await, None);
-    for at in CUTS {
-        for k in 1.. {
-            world.proxy.reset();
-            world.proxy.cut(at(k));
-            let (seen, term) =
-                tokio::join!(changed(&mut observer), async { standing.campaign().await.expect("leads") });
-            assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "{:?}", at(k));
-            let (seen, ()) =
-                tokio::join!(changed(&mut observer), async { term.resign().await.expect("resigned") });
-            assert_eq!(seen, None, "{:?}", at(k));
-            // A cut that can fall has fallen, or will with this very answer.
-            let fired = world.proxy.requests().len() >= k;
-            world.proxy.heal();
-            if !fired {
-                assert!(k > 4, "{:?}", at(k));
-                break;
-            }
-        }
-    }
+    at_every_frame(&world.proxy, async |cut| {
+        let (seen, term) =
+            tokio::join!(changed(&mut observer), async { standing.campaign().await.expect("leads") });
+        assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "{cut:?}");
+        let (seen, ()) = tokio::join!(changed(&mut observer), async { term.resign().await.expect("resigned") });
+        assert_eq!(seen, None, "{cut:?}");
+    })
+    .await;
     world.wait_empty().await;
 }
 
@@ -703,20 +563,11 @@ async fn observer_of_a_path_with_foreign_children_waits_without_polling() {
 }
 
 #[tokio::test]
-async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
+async fn change_of_leaders_wakes_each_observer_once() {
     let world = World::new().await;
     let term = candidate(&world, "first").await.campaign().await.expect("leads");
-    let next = candidate(&world, "next").await;
-    let next = tokio::spawn(async move { next.campaign().await });
-    world.wait_children(2).await;
-    let (crowd, watchers) = (World::new().await, World::new().await);
-    let mut candidates = Vec::new();
-    for count in 0..20 {
-        let standing = election(&crowd.session, &world.path, "crowd");
-        candidates.push(tokio::spawn(async move { standing.campaign().await.map(|term| term.fencing_token()) }));
-        world.wait_children(count + 3).await;
-    }
-    let mut observers = Vec::new();
+    let next = candidate(&world, "next").await.enqueue().await.expect("enqueued");
+    let (watchers, mut observers) = (World::new().await, Vec::new());
     for _ in 0..20 {
         let mut observer = election(&watchers.session, &world.path, "watcher").observe();
         assert_eq!(text(&changed(&mut observer).await), Some("first"));
@@ -726,31 +577,20 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
         }));
     }
     let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
-    // The first of the crowd watches the next candidate; each of the others waits in memory for its predecessor.
-    soon("a watch", crowd.proxy.wait_until(|requests| watches(requests) >= 1)).await;
     soon("the watches", watchers.proxy.wait_until(|requests| watches(requests) >= 40)).await;
-    crowd.proxy.reset();
     watchers.proxy.reset();
     term.resign().await.expect("resigned");
-    let term = soon("the next term", next).await.expect("no panic").expect("leads");
+    let term = soon("the next term", next).await.expect("leads");
     let mut kept = Vec::new();
     for observer in observers {
         let (observer, seen) = soon("a look", observer).await.expect("no panic");
         assert_eq!(text(&seen), Some("next"));
         kept.push(observer);
     }
-    // All events for the crowd arrived before this answer.
-    crowd.session.client().expect("a client").check_stat(&world.path).await.expect("asked");
-    let woken =
-        crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
-    assert_eq!(woken.count(), 0, "nobody else was woken");
     // Observers that list at the same time share the listing.
     let (listings, reads) = (watchers.count(Op::GetChildren), watchers.count(Op::GetData));
     assert!((1..=20).contains(&listings) && reads == 20, "one look each: {listings} listings, {reads} reads");
     term.resign().await.expect("resigned");
-    for standing in candidates {
-        soon("a term", standing).await.expect("no panic").expect("leads");
-    }
     world.wait_empty().await;
 }
 

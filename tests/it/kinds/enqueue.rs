@@ -8,7 +8,7 @@ use std::time::Duration;
 use testbed::frames::Op;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, MultiLock, Mutex, MutexGuard, Options, RwLock, Semaphore, Waiting,
+    Error, HoldState, Loss, MultiLock, Mutex, MutexGuard, Options, RwLock, Semaphore, Waiting,
 };
 
 use crate::family::{FAMILY, Held, Kin, Queued};
@@ -60,21 +60,6 @@ async fn position_in_the_queue_of_a_mutex_counts_down() {
     until_position(&mut last, 1).await;
     first.release().await.expect("released");
     soon("its turn", last).await.expect("held").release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn candidate_counts_the_candidates_ahead() {
-    let world = World::new().await;
-    let election = Election::new(&world.session, &world.path).expect("an election");
-    let term = election.campaign().await.expect("leads");
-    let second = election.enqueue().await.expect("enqueued");
-    let mut last = election.enqueue().await.expect("enqueued");
-    assert_eq!([second.position(), last.position()], [1, 2]);
-    drop(second);
-    until_position(&mut last, 1).await;
-    drop(term);
-    soon("its turn", last).await.expect("leads").resign().await.expect("resigned");
     world.wait_empty().await;
 }
 
@@ -165,24 +150,6 @@ async fn uncontended_place_is_the_hold() {
         assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
         guard.release().await.expect("released");
         drop(enqueue(kin, &world).await);
-        kin.wait_empty(&world).await;
-    }
-}
-
-#[tokio::test]
-async fn waiter_behind_a_dropped_place_moves_up() {
-    for kin in with_places() {
-        let world = World::new().await;
-        let rival = kin.rival(&world.other().await, &world.path);
-        let guard = rival.hold().await.expect("held");
-        let first = enqueue(kin, &world).await;
-        let behind = kin.lock(&world.other().await, &world.path).enqueue().await.expect("queued");
-        let mut behind = behind.expect("a recipe with places");
-        until_idle(&mut behind).await;
-        drop(first);
-        guard.release().await.expect("released");
-        let guard = turn(kin, behind).await;
-        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
@@ -292,28 +259,17 @@ async fn bystander(world: &World, options: Options) -> MutexGuard {
 
 #[tokio::test]
 async fn hold_whose_session_ended_before_it_was_awaited_returns_its_loss() {
-    for kin in with_places() {
+    for (kin, loss) in with_places().flat_map(|kin| [(kin, Loss::Expired), (kin, Loss::Closed)]) {
         let world = World::new().await;
         let waiting = enqueue(kin, &world).await;
         assert_eq!(waiting.position(), 0, "{}", kin.name);
         let bystander = bystander(&world, Options::new()).await;
-        world.expire().await;
-        assert_eq!(soon(kin.name, bystander.lost()).await, Loss::Expired);
-        let error = soon(kin.name, waiting).await.expect_err("lost");
-        assert!(matches!(error, Error::Lost(Loss::Expired)), "{}: {error:?}", kin.name);
-        kin.wait_empty(&world).await;
-    }
-}
-
-#[tokio::test]
-async fn hold_whose_session_was_closed_before_it_was_awaited_returns_its_loss() {
-    for kin in with_places() {
-        let world = World::new().await;
-        let waiting = enqueue(kin, &world).await;
-        assert_eq!(waiting.position(), 0, "{}", kin.name);
-        world.session.close().await.expect("closed");
-        let error = soon(kin.name, waiting).await.expect_err("lost");
-        assert!(matches!(error, Error::Lost(Loss::Closed)), "{}: {error:?}", kin.name);
+        match loss {
+            Loss::Closed => world.session.close().await.expect("closed"),
+            _ => world.expire().await,
+        }
+        assert_eq!(soon(kin.name, bystander.lost()).await, loss);
+        assert_eq!(soon(kin.name, waiting).await.err(), Some(Error::Lost(loss)), "{}", kin.name);
         kin.wait_empty(&world).await;
     }
 }
@@ -349,19 +305,6 @@ async fn place_at_a_free_lock_whose_node_was_deleted_returns_its_loss() {
     world.wait_empty().await;
 }
 
-#[tokio::test]
-async fn place_whose_node_is_deleted_is_evicted() {
-    let world = World::new().await;
-    let ahead = world.other_mutex().await.lock().await.expect("held");
-    let waiting = world.mutex().enqueue().await.expect("queued");
-    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
-    world.admin.delete(&node, None).await.expect("deleted");
-    ahead.release().await.expect("released");
-    let error = soon("an end", waiting).await.expect_err("evicted");
-    assert!(matches!(&error, Error::Evicted { node: evicted } if *evicted == node), "{error:?}");
-    world.wait_empty().await;
-}
-
 /// It was granted while nobody polled the call.
 #[tokio::test]
 async fn hold_that_was_lost_while_nobody_polled_its_call_is_acquired_again() {
@@ -375,8 +318,7 @@ async fn hold_that_was_lost_while_nobody_polled_its_call_is_acquired_again() {
         _ = &mut acquiring => panic!("it is not listed yet"),
         _ = world.proxy.wait_for(is_listing) => {}
     }
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let second = format!("{leases}/{}", crate::support::wait_children(&world.admin, &leases, 2).await[1]);
     let watched = |request: &Request| request.watch && request.path == second && request.answer.is_some();
     soon("the watch", world.proxy.wait_for(watched)).await;
@@ -445,28 +387,4 @@ async fn enqueue_dropped_at_any_poll_leaves_nothing() {
         guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
-}
-
-#[tokio::test]
-async fn place_dropped_after_any_poll_leaves_nothing() {
-    let mut dropped = 0;
-    for kin in with_places() {
-        let world = World::new().await;
-        let rival = kin.rival(&world.other().await, &world.path);
-        for polls in 1.. {
-            let guard = rival.hold().await.expect("held");
-            let waiting = enqueue(kin, &world).await;
-            guard.release().await.expect("released");
-            let done = soon(kin.name, polled(polls, waiting)).await;
-            let completed = done.is_some();
-            drop(done);
-            kin.wait_empty(&world).await;
-            // The place of a mutex may need no more than one poll.
-            if completed {
-                break;
-            }
-            dropped += 1;
-        }
-    }
-    assert!(dropped > 0, "something was dropped under way");
 }

@@ -10,11 +10,10 @@ use zookeeper_groups::{
     Members, Membership,
     members::{Member, MemberChanges},
 };
-use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
-use zookeeper_recipes::{Error, Session, SessionState};
+use zookeeper_recipes::{Error, Session};
 
-use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, pass, polled, promptly, renewed, soon, until};
+use crate::support::{ROUND_TRIP, World, at_every_frame, at_most, pass, polled, promptly, renewed, soon, until};
 
 /// Longer than a test.
 const LONG: Duration = Duration::from_secs(600);
@@ -167,22 +166,6 @@ async fn taken_name_is_an_error_that_names_its_owner() {
     assert_eq!((members[0].data(), Some(members[0].generation())), (&b"10.0.0.8"[..], next.generation()));
 }
 
-#[tokio::test]
-async fn two_memberships_of_one_session_never_share_a_name() {
-    let world = World::new().await;
-    for round in 0..10 {
-        let name = format!("orders-{round}");
-        let groups = [group(&world, &world.session), group(&world, &world.session)];
-        let joined = soon("both", join_all(groups.iter().map(|members| members.join(&name, b"")))).await;
-        assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), 1, "{joined:?}");
-        // The one that was refused leaves the node of the other.
-        let winner = joined.into_iter().find_map(Result::ok).expect("one");
-        soon("it", winner.joined()).await.expect("joined");
-        assert_eq!(names(&groups[0].members().await.expect("read")), [&*name]);
-        soon("its end", winner.leave()).await.expect("left");
-    }
-}
-
 /// The answers to the creates of both are lost, so neither knows whose the node is.
 #[tokio::test]
 async fn two_memberships_whose_creates_were_lost_never_share_a_node() {
@@ -205,19 +188,6 @@ async fn two_memberships_whose_creates_were_lost_never_share_a_node() {
     promptly("its end", one.leave()).await.expect("left");
     let other = promptly("the other", others.remove(0)).await.expect("joined");
     assert!(other.generation() > Some(generation));
-}
-
-#[tokio::test]
-async fn name_of_a_crashed_process_is_free_when_its_session_has_ended() {
-    let (world, crashed) = (World::new().await, World::brief().await);
-    let last = Members::new(&crashed.session, &world.path).expect("a valid path");
-    let _lost = join(&last, "orders-0").await;
-    crashed.proxy.refuse();
-    let here = group(&world, &world.session);
-    let error = soon("a refusal", here.join("orders-0", b"")).await.expect_err("taken");
-    assert!(matches!(error, Error::NameTaken { session, .. } if session == crashed.session.id()), "{error:?}");
-    let mine = soon("the name", here.join_when_free("orders-0", b"again")).await.expect("joined");
-    assert!(mine.is_joined());
 }
 
 #[tokio::test]
@@ -350,28 +320,6 @@ async fn data_that_changes_all_the_time_is_written_and_read_five_times_a_second(
 }
 
 #[tokio::test]
-async fn members_that_flap_cost_few_looks() {
-    let world = World::with_path().await;
-    let mut changes = group(&world, &world.session).changes();
-    assert_eq!(changed(&mut changes).await, []);
-    world.proxy.reset();
-    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let (mut flaps, began) = (0, Instant::now());
-    while began.elapsed() < Duration::from_secs(2) {
-        let path = format!("{}/flapping", world.path);
-        world.admin.create(&path, b"", &ephemeral).await.expect("created");
-        world.admin.delete(&path, None).await.expect("deleted");
-        flaps += 1;
-    }
-    let turns = began.elapsed().as_secs_f64() * 5.0 + 2.0;
-    let requests = u32::try_from(world.proxy.requests().len()).expect("few");
-    println!("{flaps} flaps cost {requests} requests in {turns} turns");
-    assert!(f64::from(requests) <= 2.0 * turns, "{requests}");
-    world.admin.create(&format!("{}/last", world.path), b"", &ephemeral).await.expect("created");
-    has(&mut changes, &["last"]).await;
-}
-
-#[tokio::test]
 async fn change_whose_event_is_never_sent_is_seen_by_a_slow_look() {
     let world = World::new().await;
     let (others, joined) = fleet(&world, 2).await;
@@ -405,26 +353,6 @@ async fn set_is_right_after_an_outage_and_stale_meanwhile() {
     world.proxy.cut_now();
     let _fourth = join(&others, "fourth").await;
     has(&mut changes, &["fourth", "host-001", "third"]).await;
-}
-
-#[tokio::test]
-async fn members_join_again_after_all_servers_were_silent() {
-    let world = World::brief().await;
-    let members = group(&world, &world.session);
-    let mine = join(&members, "orders-0").await;
-    let (mut changes, generation) = (members.changes(), mine.generation());
-    has(&mut changes, &["orders-0"]).await;
-    let old = world.session.id();
-    world.proxy.black_hole();
-    let mut states = world.session.states();
-    soon("the expiry", states.wait_for(|state| state == SessionState::Renewing)).await.expect("expired");
-    assert!(!mine.is_joined() && mine.generation().is_none());
-    world.proxy.heal();
-    renewed(&world.session, old).await;
-    soon("it is back", mine.joined()).await.expect("joined");
-    assert!(mine.generation() > generation);
-    let is_back = |members: &[Member]| members.iter().any(|member| Some(member.generation()) == mine.generation());
-    soon("it is seen", changes.wait_for(is_back)).await.expect("seen");
 }
 
 #[tokio::test]
@@ -542,28 +470,20 @@ async fn changes_end_with_the_session_and_members_leave() {
 #[tokio::test]
 async fn member_joins_changes_and_leaves_through_a_cut_at_each_request() {
     let world = World::with_path().await;
-    let cuts = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
-    for at in 1..9 {
-        for (kind, cut) in cuts.iter().enumerate() {
-            let round = format!("cut {kind} at request {at}");
-            let members = group(&world, &world.session);
-            let mut changes = group(&world, &world.session).changes();
-            assert_eq!(changed(&mut changes).await, []);
-            world.proxy.reset();
-            world.proxy.cut(cut(at));
-            let mine = promptly(&round, members.join("orders-0", b"first"))
-                .await
-                .unwrap_or_else(|error| panic!("{round}: {error}"));
-            promptly(&round, mine.set(b"second")).await.unwrap_or_else(|error| panic!("{round}: {error}"));
-            let seen = promptly(
-                &round,
-                changes.wait_for(|members| members.iter().any(|member| member.data() == b"second")),
-            );
-            assert_eq!(Some(seen.await.expect("seen")[0].generation()), mine.generation(), "{round}");
-            promptly(&round, mine.leave()).await.unwrap_or_else(|error| panic!("{round}: {error}"));
-            assert_eq!(world.children().await, Vec::<String>::new(), "{round}");
-        }
-    }
+    let members = group(&world, &world.session);
+    at_every_frame(&world.proxy, async |cut| {
+        let round = format!("{cut:?}");
+        let mut changes = group(&world, &world.session).changes();
+        assert_eq!(changed(&mut changes).await, []);
+        let mine = promptly(&round, members.join("orders-0", b"first")).await.expect(&round);
+        promptly(&round, mine.set(b"second")).await.expect(&round);
+        let is_second = |members: &[Member]| members.iter().any(|member| member.data() == b"second");
+        let seen = promptly(&round, changes.wait_for(is_second)).await.expect(&round);
+        assert_eq!(Some(seen[0].generation()), mine.generation(), "{round}");
+        promptly(&round, mine.leave()).await.expect(&round);
+        assert_eq!(world.children().await, Vec::<String>::new(), "{round}");
+    })
+    .await;
 }
 
 /// The task ends with the last subscriber, so nothing is sent.
@@ -645,32 +565,6 @@ async fn member_that_was_dropped_while_servers_were_slow_leaves_when_they_answer
         let error = soon("an answer", members.members()).await.expect_err("no server answers");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     }
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     has(&mut changes, &[]).await;
-}
-
-/// As services try it, without a server.
-#[tokio::test]
-async fn group_works_with_local_servers() {
-    let session = Session::local().await.expect("servers");
-    let other = session.another_with(|servers| servers.with_session_timeout(BRIEF)).await.expect("connects");
-    let [here, there] =
-        [&session, &other].map(|session: &LocalSession| Members::new(session, "/members").expect("valid"));
-    let mut changes = here.changes();
-    let mine = join(&there, "orders-0").await;
-    has(&mut changes, &["orders-0"]).await;
-    soon("the change", mine.set(b"draining")).await.expect("written");
-    soon("it", changes.wait_for(|members| members[0].data() == b"draining")).await.expect("seen");
-    let generation = mine.generation();
-    other.expire();
-    soon(
-        "it is back",
-        changes.wait_for(|members| members.first().is_some_and(|member| Some(member.generation()) > generation)),
-    )
-    .await
-    .expect("seen");
-    other.disconnect();
-    let left = tokio::time::timeout(PATIENCE, has(&mut changes, &[])).await;
-    left.expect("its session has expired");
 }

@@ -9,7 +9,7 @@ mod eligible;
 #[cfg(feature = "scenes")]
 mod enqueue;
 #[cfg(feature = "scenes")]
-mod max_hold;
+mod stall_limit;
 #[cfg(feature = "scenes")]
 mod members;
 #[cfg(feature = "scenes")]

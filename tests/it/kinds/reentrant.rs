@@ -136,29 +136,6 @@ async fn guard_outlives_its_handle_and_its_owner() {
 }
 
 #[tokio::test]
-async fn owners_in_two_branches_of_one_task_exclude_each_other() {
-    let world = World::new().await;
-    let ledger = Ledger::new();
-    let mutex = mutex(&world);
-    let branch = async |name: &str| {
-        let owner = Owner::new();
-        for _ in 0..10 {
-            let outer = mutex.lock(&owner).await.expect("held");
-            let inner = mutex.lock(&owner).await.expect("held");
-            let entry = ledger.enter(name, inner.fencing_token().get());
-            outer.release().await.expect("released");
-            tokio::task::yield_now().await;
-            entry.leave();
-            inner.release().await.expect("released");
-        }
-    };
-    soon("both branches", async { tokio::join!(branch("one"), branch("other")) }).await;
-    assert_eq!(ledger.grants().len(), 20);
-    ledger.assert_clean();
-    world.wait_empty().await;
-}
-
-#[tokio::test]
 async fn calls_of_one_owner_share_a_place() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
@@ -183,25 +160,6 @@ async fn calls_of_one_owner_share_a_place() {
     third.release().await.expect("released");
     world.wait_children(1).await;
     second.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn call_that_waits_for_another_does_not_queue_itself() {
-    let world = World::new().await;
-    let (mutex, owner) = (mutex(&world), Owner::new());
-    let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
-    let mut first = Box::pin(mutex.lock(&owner));
-    until_queued(&world, 2, first.as_mut()).await;
-    let place = world.children().await.remove(1);
-    let mut second = Box::pin(mutex.lock(&owner));
-    assert!(futures_util::poll!(second.as_mut()).is_pending());
-    assert_eq!(world.children().await.len(), 2);
-    drop(second);
-    ahead.release().await.expect("released");
-    let guard = soon("its turn", first).await.expect("held");
-    assert_eq!(guard.nodes(), [format!("{}/{place}", world.path)]);
-    guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
@@ -289,27 +247,6 @@ async fn call_that_waits_survives_the_drop_of_the_other_at_any_poll() {
 }
 
 #[tokio::test]
-async fn calls_all_dropped_at_any_poll_leave_nothing() {
-    let world = World::new().await;
-    let mutex = mutex(&world);
-    for polls in 1.. {
-        let owner = Owner::new();
-        let both = async {
-            tokio::join!(polled(polls, mutex.lock(&owner)), polled(polls.div_ceil(2), mutex.lock(&owner)))
-        };
-        let (first, second) = soon("polls", both).await;
-        let completed = first.is_some() && second.is_some();
-        drop((first, second));
-        let guard = soon("the next lock", mutex.lock(&owner)).await.expect("held");
-        guard.release().await.expect("released");
-        world.wait_empty().await;
-        if completed {
-            break;
-        }
-    }
-}
-
-#[tokio::test]
 async fn try_of_an_owner_that_waits_elsewhere_returns_none() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
@@ -381,27 +318,6 @@ async fn lock_that_shares_a_try_waits_on_without_an_answer() {
 }
 
 #[tokio::test]
-async fn time_limit_returns_none_only_if_a_contender_was_seen() {
-    let world = World::new().await;
-    let (mutex, owner) = (mutex(&world), Owner::new());
-    let guard = mutex.try_lock_for(&owner, Duration::MAX).await.expect("asked").expect("free");
-    guard.release().await.expect("released");
-    let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
-    for limit in [Duration::ZERO, MOMENT] {
-        assert!(mutex.try_lock_for(&owner, limit).await.expect("asked").is_none(), "{limit:?}");
-        world.wait_children(1).await;
-    }
-    world.proxy.black_hole();
-    let error = mutex.try_lock_for(&owner, MOMENT).await.expect_err("no answer");
-    assert!(matches!(error, Error::Unavailable { after: MOMENT, .. }), "{error:?}");
-    world.proxy.heal();
-    let (ahead, guard) = tokio::join!(ahead.release(), mutex.try_lock_for(&owner, Duration::from_secs(50)));
-    ahead.expect("released");
-    guard.expect("asked").expect("in time").release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
 async fn lost_hold_cannot_be_locked_again_until_its_guards_are_gone() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
@@ -448,22 +364,6 @@ async fn call_that_waits_for_another_returns_the_loss_in_the_meantime() {
     }
     drop(early);
     let guard = soon("a lock", mutex.lock(&owner)).await.expect("held again");
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn end_of_the_session_is_reported_to_all_guards() {
-    let world = World::new().await;
-    let (mutex, owner) = (mutex(&world), Owner::new());
-    let outer = mutex.lock(&owner).await.expect("held");
-    let inner = mutex.lock(&owner).await.expect("held");
-    world.expire().await;
-    assert_eq!(soon("the loss", outer.lost()).await, Loss::Expired);
-    assert_eq!(inner.state(), HoldState::Lost(Loss::Expired));
-    drop(inner);
-    assert!(matches!(outer.release().await, Err(Error::Lost(Loss::Expired))));
-    let guard = soon("the renewed session", mutex.lock(&owner)).await.expect("held");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }

@@ -1,17 +1,16 @@
 //! Readers share, writers do not, and all are admitted in order. A writer can be downgraded to a reader.
 
-use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Instant;
 
 use futures_util::FutureExt;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
-use testbed::proxy::{Cut, Request, Verdict};
+use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{BRIEF, ROUND_TRIP, World, at_most, exact_or, hosts, polled, soon};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, at_most, exact_or, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -107,38 +106,6 @@ async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_sessi
 }
 
 #[tokio::test]
-async fn writer_among_a_hundred_readers_is_admitted_in_its_turn() {
-    let world = World::new().await;
-    let gate = other(&world).await.write().await.expect("held");
-    let ledger = Arc::new(StdMutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for place in 0..101 {
-        let (lock, ledger) = (rwlock(&world), ledger.clone());
-        tasks.push(tokio::spawn(async move {
-            if place == 50 {
-                let guard = lock.write().await.expect("held");
-                ledger.lock().expect("unpoisoned").push(place);
-                guard.release().await
-            } else {
-                let guard = lock.read().await.expect("held");
-                ledger.lock().expect("unpoisoned").push(place);
-                guard.release().await
-            }
-        }));
-        world.wait_children(place + 2).await;
-    }
-    gate.release().await.expect("released");
-    for task in tasks {
-        soon("a turn", task).await.expect("no panic").expect("released");
-    }
-    let order = ledger.lock().expect("unpoisoned").clone();
-    let writer = order.iter().position(|place| *place == 50).expect("the writer had its turn");
-    assert_eq!(writer, 50, "behind all earlier readers: {order:?}");
-    assert!(order[..50].iter().all(|place| *place < 50), "{order:?}");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
 async fn downgrade_admits_readers_and_excludes_the_queued_writer() {
     let world = World::new().await;
     let lock = rwlock(&world);
@@ -169,18 +136,6 @@ async fn downgrade_admits_readers_and_excludes_the_queued_writer() {
     world.wait_empty().await;
 }
 
-#[tokio::test]
-async fn loss_of_a_downgraded_hold_reaches_earlier_listeners() {
-    let world = World::new().await;
-    let writing = rwlock(&world).write().await.expect("held");
-    let lost = writing.lost();
-    let reading = writing.downgrade().await.expect("a reader");
-    world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
-    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    assert!(matches!(reading.release().await, Err(Error::Lost(Loss::Deleted))));
-    world.wait_empty().await;
-}
-
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
 async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
@@ -194,6 +149,7 @@ async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
     let deleted = Instant::now();
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
     assert!(deleted.elapsed() <= at_most(ROUND_TRIP), "{:?}", deleted.elapsed());
+    assert!(matches!(reading.release().await, Err(Error::Lost(Loss::Deleted))));
     world.wait_empty().await;
 }
 
@@ -202,30 +158,22 @@ async fn downgrade_survives_a_cut_at_any_frame() {
     let world = World::new().await;
     let (lock, other) = (rwlock(&world), other(&world).await);
     let ledger = Ledger::new();
-    for at in [Cut::BeforeRequest as fn(usize) -> Cut, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
-        for k in 1.. {
-            let writing = lock.write().await.expect("held");
-            let token = writing.fencing_token();
-            let entry = ledger.enter("the first writer", token.get());
-            let waiting = other.enqueue_write().await.expect("enqueued");
-            world.proxy.reset();
-            world.proxy.cut(at(k));
-            let reading = soon("a downgrade with a cut", writing.downgrade()).await.expect("a reader");
-            let fired = world.proxy.requests().len() >= k;
-            assert_eq!(reading.fencing_token(), token);
-            assert_eq!(world.wait_children(2).await.len(), 2, "a reader and a waiting writer");
-            entry.leave();
-            soon("a release", reading.release()).await.expect("released");
-            world.proxy.heal();
-            let writer = soon("the writer", waiting).await.expect("held");
-            ledger.enter("the next writer", writer.fencing_token().get()).leave();
-            writer.release().await.expect("released");
-            world.wait_empty().await;
-            if !fired {
-                break;
-            }
-        }
-    }
+    at_every_frame(&world.proxy, async |cut| {
+        let writing = soon("a lock", lock.write()).await.expect("held");
+        let token = writing.fencing_token();
+        let entry = ledger.enter("the first writer", token.get());
+        let waiting = other.enqueue_write().await.expect("enqueued");
+        let reading = soon("a downgrade", writing.downgrade()).await.expect("a reader");
+        assert_eq!(reading.fencing_token(), token, "{cut:?}");
+        world.wait_children(2).await;
+        entry.leave();
+        soon("a release", reading.release()).await.expect("released");
+        let writer = soon("the writer", waiting).await.expect("held");
+        ledger.enter("the next writer", writer.fencing_token().get()).leave();
+        writer.release().await.expect("released");
+        world.wait_empty().await;
+    })
+    .await;
     ledger.assert_clean();
 }
 
@@ -249,21 +197,30 @@ async fn downgrade_dropped_at_any_poll_releases_the_lock() {
 
 #[tokio::test]
 async fn downgrade_of_a_lost_lock_returns_the_lost_guard() {
-    let world = World::new().await;
-    let writing = rwlock(&world).write().await.expect("held");
-    world.admin.delete(&writing.nodes()[0], None).await.expect("deleted");
-    let error = writing.downgrade().await.expect_err("there is nothing to change");
-    assert!(matches!(error.source, Error::Lost(Loss::Deleted)), "{:?}", error.source);
-    assert_eq!(error.guard.state(), HoldState::Lost(Loss::Deleted));
-    world.wait_empty().await;
-
-    let writing = soon("a lock", rwlock(&world).write()).await.expect("held");
-    world.expire().await;
-    assert_eq!(soon("the loss", writing.lost()).await, Loss::Expired);
-    let error = writing.downgrade().await.expect_err("it is lost");
-    assert!(matches!(error.source, Error::Lost(Loss::Expired)), "{:?}", error.source);
-    assert!(matches!(error.guard.release().await, Err(Error::Lost(Loss::Expired))));
-    world.wait_empty().await;
+    for loss in [Loss::Deleted, Loss::Expired, Loss::Closed, Loss::TrustEnded, Loss::Stalled] {
+        let world = World::brief().await;
+        let limit = if loss == Loss::Stalled { BRIEF / 10 } else { 10 * BRIEF };
+        let options = Options::new().with_stall_limit(limit);
+        let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
+        let writing = lock.write().await.expect("held");
+        match loss {
+            Loss::Deleted => world.admin.delete(&writing.nodes()[0], None).await.expect("deleted"),
+            Loss::Closed => world.session.close().await.expect("closed"),
+            // Nobody answers the downgrade.
+            Loss::TrustEnded => world.proxy.black_hole(),
+            _ => {
+                if loss == Loss::Expired {
+                    world.expire().await;
+                }
+                assert_eq!(soon("the loss", writing.lost()).await, loss);
+            }
+        }
+        let error = soon("the loss", writing.downgrade()).await.expect_err("it is lost");
+        assert_eq!((&error.source, error.guard.state()), (&Error::Lost(loss), HoldState::Lost(loss)));
+        world.proxy.heal();
+        assert_eq!(error.guard.release().await, Err(Error::Lost(loss)));
+        world.wait_empty().await;
+    }
 }
 
 #[tokio::test]
@@ -286,29 +243,6 @@ async fn refused_downgrade_leaves_the_writer_unchanged() {
     let lost = reading.lost();
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn downgrade_without_an_answer_ends_with_trust() {
-    let world = World::brief().await;
-    let writing = rwlock(&world).write().await.expect("held");
-    world.proxy.black_hole();
-    let error = soon("the end of trust", writing.downgrade()).await.expect_err("nobody answers");
-    assert!(matches!(error.source, Error::Lost(Loss::TrustEnded)), "{:?}", error.source);
-    world.proxy.heal();
-    drop(error);
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn downgrade_after_the_close_returns_the_lost_guard() {
-    let world = World::new().await;
-    let writing = rwlock(&world).write().await.expect("held");
-    world.session.close().await.expect("closed");
-    let error = writing.downgrade().await.expect_err("closed");
-    assert_eq!(error.source, Error::Lost(Loss::Closed));
-    assert_eq!(error.guard.state(), HoldState::Lost(Loss::Closed));
     world.wait_empty().await;
 }
 
@@ -344,8 +278,7 @@ async fn downgrade_does_not_adopt_the_node_of_another_session() {
     let new = &request.parts[0].1;
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(new, b"", &ephemeral).await.expect("created");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let error = soon("an end", changing).await.expect("no panic").expect_err("its name is in use");
     assert!(matches!(error.source, Error::Lost(Loss::Deleted)), "{:?}", error.source);
     assert_eq!(error.guard.state(), HoldState::Lost(Loss::Deleted));
@@ -367,8 +300,7 @@ async fn revocation_that_reaches_the_servers_before_the_downgrade_is_not_lost_in
     soon("the change", world.proxy.wait_for(changes)).await;
     let writer = operator.contenders().await.expect("listed").remove(0);
     assert!(operator.revoke(&writer).await.expect("asked"));
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let reading = soon("the downgrade", downgrading).await.expect("no panic").expect("a reader");
     assert!(reading.revoke_requested().now_or_never().is_some(), "the request was deleted unseen");
     reading.release().await.expect("released");

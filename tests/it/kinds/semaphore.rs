@@ -1,20 +1,13 @@
 //! A semaphore never grants more permits than it has. It grants them in order, and all permits of a caller at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use fastrand::Rng;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
 use tokio::sync::Barrier;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore};
 
-use crate::support::{
-    BRIEF, TIMEOUT, World, connect, ends_at, exact_or, locking, make_paths, soon, stat_until, until, wait_children,
-};
+use crate::support::{World, connect, locking, make_paths, soon, stat_until, until};
 
 const PERMITS: u32 = 7;
 
@@ -34,48 +27,6 @@ async fn make_path(world: &World) {
 async fn wait_counts(world: &World, turns: usize, leases: usize) {
     crate::support::wait_children(&world.admin, &format!("{}/locks", world.path), turns).await;
     crate::support::wait_children(&world.admin, &format!("{}/leases", world.path), leases).await;
-}
-
-#[tokio::test]
-async fn ten_sessions_never_exceed_the_permits() {
-    let world = World::new().await;
-    let ledger = Ledger::with_capacity_limit(PERMITS as usize);
-    let most = Arc::new(AtomicUsize::new(0));
-    let inside = Arc::new(AtomicUsize::new(0));
-    let workers = (0..10).map(async |worker| {
-        let semaphore = other(&world, PERMITS).await;
-        let mut random = Rng::with_seed(worker);
-        for _ in 0..20 {
-            let count = random.u32(1..=PERMITS);
-            let permit = match random.u8(0..4) {
-                0 => match semaphore.try_acquire_many_for(count, Duration::from_millis(random.u64(0..50))).await {
-                    Ok(Some(permit)) => permit,
-                    Ok(None) | Err(Error::Unavailable { .. }) => continue,
-                    Err(error) => panic!("{error}"),
-                },
-                _ => semaphore.acquire_many(count).await.expect("held"),
-            };
-            assert_eq!(permit.count(), count);
-            let entries: Vec<_> = (0..count)
-                .map(|_| ledger.enter(format!("worker {worker}"), permit.fencing_token().get()))
-                .collect();
-            let now = inside.fetch_add(count as usize, Ordering::SeqCst) + count as usize;
-            most.fetch_max(now, Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            inside.fetch_sub(count as usize, Ordering::SeqCst);
-            drop(entries);
-            match random.bool() {
-                true => permit.release().await.expect("released"),
-                false => drop(permit),
-            }
-        }
-    });
-    soon("200 acquires", futures_util::future::join_all(workers)).await;
-    ledger.assert_clean();
-    let most = most.load(Ordering::SeqCst);
-    println!("most permits in use at once: {most} of {PERMITS}");
-    assert!((2..=PERMITS as usize).contains(&most), "some were in use at once, never too many: {most}");
-    wait_counts(&world, 0, 0).await;
 }
 
 #[tokio::test]
@@ -99,19 +50,6 @@ async fn all_permits_can_be_held_at_once() {
 }
 
 #[tokio::test]
-async fn two_callers_for_all_permits_both_finish() {
-    let world = World::new().await;
-    let (one, two) = (semaphore(&world, 2), other(&world, 2).await);
-    let work = async |semaphore: Semaphore| {
-        for _ in 0..25 {
-            semaphore.acquire_many(2).await.expect("held").release().await.expect("released");
-        }
-    };
-    soon("both", async { tokio::join!(work(one), work(two)) }).await;
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
 async fn caller_for_many_is_not_overtaken_by_callers_for_one() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 3);
@@ -130,123 +68,6 @@ async fn caller_for_many_is_not_overtaken_by_callers_for_one() {
     assert_eq!(semaphore.holders().await.expect("listed").len(), 3);
     many.release().await.expect("released");
     soon("the one", one).await.expect("no panic").expect("held").release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn timed_out_wait_for_many_leaves_nothing() {
-    let world = World::new().await;
-    let semaphore = semaphore(&world, 3);
-    let held = semaphore.acquire().await.expect("held");
-    let other = other(&world, 3).await;
-    let limit = exact_or(BRIEF / 8, BRIEF / 2);
-    assert!(ends_at(limit, other.try_acquire_many_for(3, limit)).await.expect("asked").is_none(), "one is in use");
-    wait_counts(&world, 0, 1).await;
-    assert_eq!(semaphore.available_permits().await.expect("asked"), 2);
-    let two = other.try_acquire_many(2).await.expect("asked").expect("free");
-    assert!(other.try_acquire().await.expect("asked").is_none(), "all are in use");
-    two.release().await.expect("released");
-    held.release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn deleted_turn_is_reported_and_nobody_starves() {
-    let world = World::new().await;
-    let semaphore = semaphore(&world, 2);
-    let held = semaphore.acquire().await.expect("held");
-    let first = other(&world, 2).await;
-    let first = tokio::spawn(async move { first.acquire_many(2).await });
-    wait_counts(&world, 1, 3).await;
-    let second = other(&world, 2).await;
-    let second = tokio::spawn(async move { second.acquire().await });
-    wait_counts(&world, 2, 3).await;
-    let turns = semaphore.contenders().await.expect("listed");
-    let turn = turns.iter().find(|one| one.path().ends_with("/locks")).expect("a turn");
-    assert!(semaphore.break_lock(turn).await.expect("asked"), "it was there");
-    // The waiter with that turn is evicted and deletes its leases, so the next is admitted.
-    let error = soon("the eviction", first).await.expect("no panic").expect_err("its turn is gone");
-    assert!(matches!(error, Error::Evicted { .. }), "{error}");
-    let second = soon("the second", second).await.expect("no panic").expect("held");
-    held.release().await.expect("released");
-    second.release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn turn_deleted_before_the_permits_are_free_is_reported() {
-    let world = World::new().await;
-    let held = other(&world, 1).await.acquire().await.expect("held");
-    let semaphore = semaphore(&world, 1);
-    // Nobody polls it, so it learns of both later.
-    let waiting = soon("its places", semaphore.enqueue(1)).await.expect("enqueued");
-    wait_counts(&world, 1, 2).await;
-    let turns = wait_children(&world.admin, &format!("{}/locks", world.path), 1).await;
-    let turn = format!("{}/locks/{}", world.path, turns[0]);
-    let is_own = |request: &Request| request.watch && request.path == turn && request.answer.is_some();
-    soon("the watch on its turn", world.proxy.wait_for(is_own)).await;
-    world.admin.delete(&turn, None).await.expect("deleted");
-    // Before a quorum has confirmed the deletion it may get permits that are free.
-    let confirms =
-        |request: &Request| request.parts.iter().any(|(_, path)| *path == turn) && request.answer.is_some();
-    soon("the confirmation", world.proxy.wait_for(confirms)).await;
-    held.release().await.expect("released");
-    let error = soon("the eviction", waiting).await.expect_err("its turn is gone");
-    assert!(matches!(error, Error::Evicted { .. }), "{error}");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn deleted_lease_of_a_waiter_is_reported() {
-    let world = World::new().await;
-    let held = semaphore(&world, 1).acquire().await.expect("held");
-    let waiting = other(&world, 1).await;
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
-    wait_counts(&world, 1, 2).await;
-    let leases = semaphore(&world, 1).contenders().await.expect("listed");
-    let lease = leases.iter().find(|one| one.path().ends_with("/leases") && !one.is_holder()).expect("a lease");
-    world.admin.delete(&format!("{}/{}", lease.path(), lease.name()), None).await.expect("deleted");
-    let error = soon("the eviction", waiting).await.expect("no panic").expect_err("its lease is gone");
-    assert!(matches!(error, Error::Evicted { .. }), "{error}");
-    held.release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn client_that_allows_fewer_waits_for_its_own_limit() {
-    let world = World::new().await;
-    let (many, few) = (semaphore(&world, 3), other(&world, 1).await);
-    let one = many.acquire().await.expect("held");
-    let two = many.acquire().await.expect("held");
-    assert_eq!(few.available_permits().await.expect("asked"), 0, "two are in use, it allows one");
-    assert!(few.try_acquire().await.expect("asked").is_none());
-    let waiting = tokio::spawn(async move { few.acquire().await });
-    wait_counts(&world, 1, 3).await;
-    // It waits with its turn, and later callers wait behind it.
-    assert!(many.try_acquire().await.expect("asked").is_none());
-    one.release().await.expect("released");
-    assert!(!waiting.is_finished(), "one is still in use");
-    two.release().await.expect("released");
-    let few = soon("the smaller", waiting).await.expect("no panic").expect("held");
-    let one = many.try_acquire_many(2).await.expect("asked").expect("the larger has room");
-    few.release().await.expect("released");
-    one.release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
-async fn waiter_with_its_turn_whose_session_ends_queues_again() {
-    let world = World::new().await;
-    let held = other(&world, 1).await.acquire().await.expect("held");
-    let waiting = semaphore(&world, 1);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
-    wait_counts(&world, 1, 2).await;
-    world.expire().await;
-    wait_counts(&world, 1, 2).await;
-    held.release().await.expect("released");
-    let held = soon("the waiter", waiting).await.expect("no panic").expect("held");
-    assert!(held.valid_for() > TIMEOUT / 4);
-    held.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
 }
 
@@ -305,8 +126,7 @@ async fn try_waits_for_a_caller_that_is_about_to_get_another_permit() {
     let other = tokio::spawn(async move { second.try_acquire().await });
     wait_counts(&world, 2, 1).await;
     assert!(!other.is_finished(), "it waits for its turn");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let other = soon("an answer", other).await.expect("no panic").expect("asked").expect("two are free");
     other.release().await.expect("released");
     one.release().await.expect("released");
@@ -370,8 +190,7 @@ async fn leases_partly_deleted_after_a_lost_answer_are_all_created_again() {
         let made = crate::support::wait_children(&world.admin, &leases, 2).await;
         until("the cut", || world.proxy.cut_fired()).await;
         world.admin.delete(&format!("{leases}/{}", made[which]), None).await.expect("deleted");
-        world.proxy.on_request(|_| Verdict::Forward);
-        world.proxy.heal();
+        world.let_pass();
         let permit = soon("both", acquiring).await.expect("no panic").expect("held");
         assert_eq!(permit.count(), 2);
         assert!(!permit.nodes().iter().any(|node| made.iter().any(|name| node.ends_with(name))));
@@ -401,8 +220,7 @@ async fn released_permit_that_appears_again_blocks_nobody() {
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&old, b"", &ephemeral).await.expect("created");
     held.release().await.expect("released");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     soon("room", waiting).await.expect("no panic").expect("held").release().await.expect("released");
     wait_counts(&world, 0, 0).await;
 }
@@ -493,23 +311,6 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
         }
     }
     assert_eq!(costs[0], costs[1], "its path stays");
-}
-
-#[tokio::test]
-async fn waiter_waits_for_a_turn_that_nobody_may_read() {
-    let world = World::new().await;
-    let other = other(&world, 1).await;
-    // The paths can be listed, and are not removed between two permits.
-    make_path(&world).await;
-    let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
-    let options = Options::new().with_acls(Acls::new(&no_read));
-    let ours = Semaphore::with_options(&world.session, &world.path, 1, options).expect("a semaphore");
-    let held = other.acquire().await.expect("held");
-    let waiting = tokio::spawn(async move { ours.acquire().await });
-    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
-    held.release().await.expect("released");
-    let permit = soon("its turn", waiting).await.expect("no panic").expect("held");
-    permit.release().await.expect("released");
 }
 
 /// Leases are shared by several holders, so the release of one hands nothing over.

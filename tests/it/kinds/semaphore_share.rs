@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use testbed::frames::Op;
 use testbed::next_look;
-use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
+use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare, SharePermit};
 
 use crate::support::{
     BRIEF, PATIENCE, ROUND_TRIP, World, at_most, exact_or, hosts, pass, polled, soon, until, wait_children,
@@ -37,6 +37,13 @@ async fn wait_leases(world: &World, count: usize) {
 
 async fn wait_turns(world: &World, count: usize) {
     wait_children(&world.admin, &format!("{}/locks", world.path), count).await;
+}
+
+/// A permit that is used, beside one that was given back.
+async fn used_and_idle(share: &SemaphoreShare) -> SharePermit {
+    let used = soon("a permit", share.acquire()).await.expect("held");
+    drop(soon("another", share.acquire()).await.expect("held"));
+    used
 }
 
 #[tokio::test]
@@ -129,11 +136,7 @@ async fn idle_permits_are_released_after_the_idle_time_and_no_sooner() {
 async fn permits_are_released_when_asked_back_idle_ones_at_once() {
     let world = World::new().await;
     let (share, other) = (share(&world, 2, LONG), other(&world).await);
-    let (used, idle) = (
-        soon("a permit", share.acquire()).await.expect("held"),
-        soon("a permit", share.acquire()).await.expect("held"),
-    );
-    drop(idle);
+    let used = used_and_idle(&share).await;
     for holder in soon("the holders", other.holders()).await.expect("listed") {
         assert!(soon("asked", other.revoke(&holder)).await.expect("asked"));
     }
@@ -148,11 +151,7 @@ async fn permits_are_released_when_asked_back_idle_ones_at_once() {
 async fn drain_waits_for_tasks_and_not_for_idle_permits() {
     let world = World::new().await;
     let share = share(&world, 2, LONG);
-    let (used, idle) = (
-        soon("a permit", share.acquire()).await.expect("held"),
-        soon("a permit", share.acquire()).await.expect("held"),
-    );
-    drop(idle);
+    let used = used_and_idle(&share).await;
     let drained = tokio::spawn({
         let session = world.session.clone();
         async move { session.drain(PATIENCE).await }
@@ -249,11 +248,7 @@ async fn position_outlasts_the_task_and_a_permit_that_nobody_needs_is_released()
 async fn dropping_the_share_releases_what_is_idle_and_later_what_is_used() {
     let world = World::new().await;
     let share = share(&world, 2, LONG);
-    let (used, idle) = (
-        soon("a permit", share.acquire()).await.expect("held"),
-        soon("a permit", share.acquire()).await.expect("held"),
-    );
-    drop(idle);
+    let used = used_and_idle(&share).await;
     drop(share);
     wait_leases(&world, 1).await;
     assert_eq!(used.state(), HoldState::Held);

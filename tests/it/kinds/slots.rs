@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Request};
+use testbed::proxy::Request;
 use tokio::time::timeout;
 use zookeeper_groups::{Slot, Slots};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
-use crate::support::{PATIENCE, TIMEOUT, World, make_paths, polled, promptly, soon};
+use crate::support::{PATIENCE, TIMEOUT, World, at_every_frame, make_paths, polled, promptly, soon};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -111,25 +111,6 @@ async fn contended_try_claim_costs_one_look_and_no_write() {
     assert_eq!(taken.len(), 3);
 }
 
-#[tokio::test]
-async fn claims_at_the_same_time_get_different_numbers() {
-    let world = World::new().await;
-    let sessions = join_all((0..8).map(|_| world.other())).await;
-    let fleet: Vec<_> = sessions.iter().map(|session| slots(&world, session, 8)).collect();
-    for round in 0..3 {
-        let claimed = soon("all", join_all(fleet.iter().map(Slots::claim))).await;
-        let claimed: Vec<_> = claimed.into_iter().map(|claimed| claimed.expect("claimed")).collect();
-        assert_eq!(numbers(&claimed), (0..8).collect::<Vec<_>>(), "round {round}");
-        drop(claimed);
-        wait_free(&world, 8).await;
-        let claimed = soon("all", join_all(fleet.iter().map(Slots::try_claim))).await;
-        let claimed: Vec<_> = claimed.into_iter().map(|claimed| claimed.expect("asked").expect("free")).collect();
-        assert_eq!(numbers(&claimed), (0..8).collect::<Vec<_>>(), "round {round}");
-        drop(claimed);
-        wait_free(&world, 8).await;
-    }
-}
-
 /// All choose the lowest number at first.
 #[tokio::test]
 async fn sixty_claims_at_once_cost_few_requests_each() {
@@ -217,19 +198,6 @@ async fn later_claim_does_not_overtake_one_that_queues() {
 }
 
 #[tokio::test]
-async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
-    let (world, dead) = (World::new().await, World::brief().await);
-    let theirs = hold(&slots(&world, &dead.session, 1), 0).await;
-    let claims = slots(&world, &world.session, 1);
-    let waiting = tokio::spawn(async move { claims.claim().await });
-    wait_queued(&world, 1, 1).await;
-    dead.proxy.refuse();
-    let slot = promptly("the number", waiting).await.expect("no panic").expect("claimed");
-    assert!(matches!(theirs.state(), HoldState::Lost(_)), "{:?}", theirs.state());
-    assert!(slot.fencing_token() > theirs.fencing_token());
-}
-
-#[tokio::test]
 async fn lost_number_is_reported_and_claimed_again_by_preference() {
     let world = World::new().await;
     let claims = slots(&world, &world.session, 4).with_preferred(2);
@@ -291,16 +259,13 @@ async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
     let world = calm(2).await;
     let _held = hold(&slots(&world, &world.other().await, 2), 0).await;
     let claims = slots(&world, &world.session, 2);
-    for at in 1..6 {
-        for cut in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
-            world.proxy.reset();
-            world.proxy.cut(cut(at));
-            let slot = claim(&claims).await;
-            assert_eq!((slot.number(), slot.state().has_ended()), (1, false));
-            soon("the release", slot.release()).await.expect("released");
-            crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
-        }
-    }
+    at_every_frame(&world.proxy, async |cut| {
+        let slot = claim(&claims).await;
+        assert_eq!((slot.number(), slot.state().has_ended()), (1, false), "{cut:?}");
+        soon("the release", slot.release()).await.expect("released");
+        crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
+    })
+    .await;
     wait_queued(&world, 2, 0).await;
 }
 
@@ -411,7 +376,6 @@ async fn refused_claim_is_an_error() {
     assert_eq!(claims.try_claim().now_or_never().map(|claimed| claimed.map(drop)), Some(Err(Error::Closed)));
 }
 
-/// As services try it, without a server.
 #[tokio::test]
 async fn kept_number_is_claimed_again_after_a_loss_and_released_by_a_drop() {
     let world = World::brief().await;
@@ -434,6 +398,7 @@ async fn kept_number_is_claimed_again_after_a_loss_and_released_by_a_drop() {
     wait_free(&world, 2).await;
 }
 
+/// As services try it, without a server.
 #[tokio::test]
 async fn slots_work_with_local_servers() {
     let session = Session::local().await.expect("servers");

@@ -9,12 +9,12 @@ use testbed::proxy::{Closing, Cut, Request, Verdict};
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{
-    Contender, Election, Error, HoldState, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, RwLock,
-    Semaphore, Servers, Session, path,
+    Contender, Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
+    Session, path,
 };
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, TIMEOUT, World, make_paths, soon, stall};
+use crate::support::{BRIEF, World, at_every_frame, make_paths, soon, stall};
 use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
@@ -311,33 +311,21 @@ fn elsewhere_of(contender: &Contender) -> &str {
     contender.path()
 }
 
-const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
-
 #[tokio::test]
 async fn breaking_a_lock_survives_a_cut_at_any_frame() {
     let world = World::new().await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for closing in [Closing::Fin, Closing::Reset] {
         world.proxy.close_by(closing);
-        for at in CUTS {
-            for k in 1.. {
-                let guard = holders.lock().await.expect("held");
-                let holder = holders.contenders().await.expect("listed").remove(0);
-                world.proxy.reset();
-                world.proxy.cut(at(k));
-                let broken = soon("an answer", operator.break_lock(&holder)).await.expect("asked");
-                assert!(broken, "{:?}: nobody else has deleted it", at(k));
-                assert!(world.children().await.is_empty(), "{:?}", at(k));
-                assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{:?}", at(k));
-                // If there is a k-th frame, the cut has happened, or happens with this answer.
-                let fired = world.proxy.requests().len() >= k;
-                world.proxy.heal();
-                if !fired {
-                    assert!(k > 2, "{:?}", at(k));
-                    break;
-                }
-            }
-        }
+        at_every_frame(&world.proxy, async |cut| {
+            let guard = holders.lock().await.expect("held");
+            let holder = holders.contenders().await.expect("listed").remove(0);
+            let broken = soon("an answer", operator.break_lock(&holder)).await.expect("asked");
+            assert!(broken, "{cut:?}: nobody else has deleted it");
+            assert!(world.children().await.is_empty(), "{cut:?}");
+            assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{cut:?}");
+        })
+        .await;
     }
     world.wait_empty().await;
 }
@@ -368,24 +356,14 @@ async fn contender_that_leaves_by_itself_was_neither_evicted_nor_revoked() {
 async fn revoking_a_lock_survives_a_cut_at_any_frame() {
     let world = World::new().await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
-    for at in CUTS {
-        for k in 1.. {
-            let guard = holders.lock().await.expect("held");
-            let holder = holders.contenders().await.expect("listed").remove(0);
-            world.proxy.reset();
-            world.proxy.cut(at(k));
-            assert!(soon("an answer", operator.revoke(&holder)).await.expect("asked"), "{:?}", at(k));
-            soon("the request", guard.revoke_requested()).await;
-            // A cut that can fall has fallen, or will with this very answer.
-            let fired = world.proxy.requests().len() >= k;
-            world.proxy.heal();
-            guard.release().await.expect("still held");
-            if !fired {
-                assert!(k > 2, "{:?}", at(k));
-                break;
-            }
-        }
-    }
+    at_every_frame(&world.proxy, async |cut| {
+        let guard = holders.lock().await.expect("held");
+        let holder = holders.contenders().await.expect("listed").remove(0);
+        assert!(soon("an answer", operator.revoke(&holder)).await.expect("asked"), "{cut:?}");
+        soon("the request", guard.revoke_requested()).await;
+        guard.release().await.expect("still held");
+    })
+    .await;
     world.wait_empty().await;
 }
 
@@ -452,38 +430,13 @@ async fn revoked_contender_of_every_recipe_is_listed_as_revoked_and_without_an_i
         assert!(!before[0].revoke_requested(), "{}: as of that moment", kin.name);
         // The others are unchanged.
         assert_eq!(after[1..], before[1..], "{}", kin.name);
-        guard.release().await.expect("still held");
-        kin.wait_empty(&world).await;
-    }
-}
-
-#[tokio::test]
-async fn contender_that_was_listed_before_its_revocation_is_still_revoked_and_broken() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let operator = world.other_mutex().await;
-    let before = operator.contenders().await.expect("listed").remove(0);
-    assert!(operator.revoke(&before).await.expect("asked"));
-    let after = operator.contenders().await.expect("listed").remove(0);
-    for contender in [&before, &after] {
-        assert!(operator.revoke(contender).await.expect("asked"), "{contender:?}");
-    }
-    assert!(operator.break_lock(&before).await.expect("asked"), "it is the same node");
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
-    assert!(!operator.break_lock(&after).await.expect("asked"), "it is gone");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn holder_learns_of_a_revocation_from_before_it_listened() {
-    for kin in &FAMILY {
-        let world = World::new().await;
-        let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
-        let operator = kin.lock(&world.other().await, &world.path);
-        let holder = operator.contenders().await.expect("listed").remove(0);
-        assert!(operator.revoke(&holder).await.expect("asked"), "{}", kin.name);
+        // It listens from here on only.
         soon(kin.name, guard.revoke_requested()).await;
-        guard.release().await.expect("still held");
+        // What was listed before is the same node.
+        assert!(operator.revoke(&before[0]).await.expect("asked"), "{}", kin.name);
+        assert!(operator.break_lock(&before[0]).await.expect("asked"), "{}", kin.name);
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{}", kin.name);
+        assert!(!operator.break_lock(&after[0]).await.expect("asked"), "{}: it is gone", kin.name);
         kin.wait_empty(&world).await;
     }
 }
@@ -508,25 +461,6 @@ async fn revoked_waiter_learns_of_it_as_a_holder() {
         }
         kin.wait_empty(&world).await;
     }
-}
-
-#[tokio::test]
-async fn revoked_waiter_for_a_turn_learns_of_it_with_its_permit() {
-    let world = World::new().await;
-    let semaphore = Semaphore::new(&world.session, &world.path, 1).expect("a semaphore");
-    let permit = semaphore.acquire().await.expect("held");
-    let next = semaphore.enqueue(1).await.expect("queued");
-    let last = semaphore.enqueue(1).await.expect("queued");
-    let all = semaphore.contenders().await.expect("listed");
-    assert!(semaphore.revoke(all.last().expect("the last")).await.expect("asked"));
-    permit.release().await.expect("released");
-    let next = soon("the next", next).await.expect("held");
-    assert!(is_pending(next.revoke_requested()).await, "another was revoked");
-    next.release().await.expect("released");
-    let last = soon("the last", last).await.expect("held");
-    soon("the request", last.revoke_requested()).await;
-    last.release().await.expect("still held");
-    assert!(semaphore.contenders().await.expect("listed").is_empty());
 }
 
 /// Its permit is free when its turn comes, so nothing but the turn has waited.
@@ -604,33 +538,26 @@ async fn every_guard_of_an_owner_learns_of_a_revocation() {
 }
 
 #[tokio::test]
-async fn revocation_is_not_reported_after_the_release() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
-    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
-    soon("the request", early).await;
-    let mutex = world.mutex();
-    guard.release().await.expect("released");
-    assert!(is_pending(late).await, "there is nothing to release");
-    let guard = mutex.lock().await.expect("held");
-    assert!(is_pending(guard.revoke_requested()).await, "another hold");
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn revocation_is_not_reported_after_the_loss() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
-    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
-    soon("the request", early).await;
-    world.expire().await;
-    soon("the loss", guard.lost()).await;
-    assert!(is_pending(late).await && is_pending(guard.revoke_requested()).await);
-    drop(guard);
-    world.wait_empty().await;
+async fn revocation_is_not_reported_after_the_end_of_the_hold() {
+    for releases in [true, false] {
+        let world = World::new().await;
+        let (mutex, guard) = (world.mutex(), world.mutex().lock().await.expect("held"));
+        let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
+        world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
+        soon("the request", early).await;
+        if releases {
+            guard.release().await.expect("released");
+        } else {
+            world.expire().await;
+            soon("the loss", guard.lost()).await;
+            assert!(is_pending(guard.revoke_requested()).await, "it is lost");
+        }
+        assert!(is_pending(late).await, "there is nothing to release");
+        let guard = soon("the next", mutex.lock()).await.expect("held");
+        assert!(is_pending(guard.revoke_requested()).await, "another hold");
+        guard.release().await.expect("released");
+        world.wait_empty().await;
+    }
 }
 
 /// The first look after a pause of the process is right.
@@ -679,8 +606,7 @@ async fn revocation_during_a_proclamation_is_not_overwritten() {
     let revoke = async {
         world.proxy.wait_for(|request| request.op == Op::SetData).await;
         world.admin.set_data(&term.nodes()[0], REVOKE, None).await.expect("written");
-        world.proxy.on_request(|_| Verdict::Forward);
-        world.proxy.heal();
+        world.let_pass();
     };
     let (proclaimed, ()) = soon("an answer", async { tokio::join!(term.proclaim("busy"), revoke) }).await;
     proclaimed.expect("proclaimed");
@@ -710,40 +636,6 @@ async fn revocation_is_not_lost_in_a_downgrade() {
         reading.release().await.expect("released");
     }
     world.wait_empty().await;
-}
-
-async fn authorized(hosts: &str, acls: Acls<'_>) -> Session {
-    let servers = Servers::new(hosts).with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
-    let session = Session::connect(servers).await.expect("connects");
-    session.with_lock_options(Options::new().with_acls(acls))
-}
-
-#[tokio::test]
-async fn operators_need_the_permissions_of_the_acls() {
-    let world = World::new().await;
-    let owner = Acl::new(Permission::ALL, AuthId::authed());
-    let readable = [owner.clone(), Acl::new(Permission::READ, AuthId::anyone())];
-    for (number, acls) in [&[owner][..], &readable[..]].into_iter().enumerate() {
-        let path = format!("{}-{number}", world.path);
-        let mutex = Mutex::new(&authorized(&world.hosts, Acls::new(acls)).await, &path).expect("a mutex");
-        let stranger = Mutex::new(&world.session, &path).expect("a mutex");
-        let guard = mutex.lock().await.expect("held");
-        let holder = mutex.contenders().await.expect("listed").remove(0);
-        match stranger.contenders().await {
-            Ok(seen) => assert!(acls.len() == 2 && seen == [holder.clone()], "{seen:?}"),
-            Err(error) => assert!(acls.len() == 1 && matches!(&error, Error::NoAuth { .. }), "{error:?}"),
-        }
-        for error in [stranger.break_lock(&holder).await, stranger.revoke(&holder).await] {
-            let error = error.expect_err("denied");
-            assert!(matches!(&error, Error::NoAuth { path } if *path == node(&holder)), "{error:?}");
-        }
-        assert_eq!(guard.state(), HoldState::Held);
-        assert!(is_pending(guard.revoke_requested()).await);
-        assert!(mutex.revoke(&holder).await.expect("asked"), "with the right credentials");
-        soon("the request", guard.revoke_requested()).await;
-        assert!(mutex.break_lock(&holder).await.expect("asked"));
-        assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
-    }
 }
 
 #[tokio::test]
@@ -787,8 +679,9 @@ async fn calls_of_operators_without_a_server_end_in_time() {
     let election = Election::new(&world.session, &world.path).expect("an election");
     world.proxy.black_hole();
     let answers = async {
-        let (broken, revoked) = tokio::join!(mutex.break_lock(&holder), mutex.revoke(&holder));
-        [broken.err(), revoked.err()]
+        let (broken, revoked, listed) =
+            tokio::join!(mutex.break_lock(&holder), mutex.revoke(&holder), mutex.contenders());
+        [broken.err(), revoked.err(), listed.err()]
     };
     let looks = async {
         let (free, held, leader) =
@@ -802,13 +695,6 @@ async fn calls_of_operators_without_a_server_end_in_time() {
     world.proxy.heal();
     drop(guard);
     world.wait_empty().await;
-}
-
-#[allow(dead_code, reason = "it only has to compile")]
-fn signals_outlive_their_guard(guard: MutexGuard) -> (impl Future<Output = Loss>, impl Future<Output = ()>) {
-    let signals = (guard.lost(), guard.revoke_requested());
-    drop(guard);
-    signals
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode};
-use zookeeper_recipes::{Election, FencingToken, Mutex, Options};
+use zookeeper_recipes::{Election, Mutex, Options};
 
-use crate::support::{TIMEOUT, World, locking, soon};
+use crate::support::{World, locking, soon};
 
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
@@ -120,17 +120,4 @@ async fn checked_writes_fail_when_the_lock_is_gone() {
     let error = writer.commit().await.expect_err("the lock is gone");
     assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
     assert_eq!(world.admin.get_data(&data).await.expect("read").0, b"1");
-}
-
-#[tokio::test]
-async fn path_nodes_and_token_match_the_servers() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    assert_eq!(guard.path(), world.path);
-    let [node] = guard.nodes() else { panic!("one node, not {:?}", guard.nodes()) };
-    let stat = world.admin.check_stat(node).await.expect("asked").expect("there");
-    assert_eq!(guard.fencing_token(), FencingToken::try_from(stat.czxid).expect("positive"));
-    assert_eq!(stat.ephemeral_owner, world.session.id().0);
-    assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= TIMEOUT);
-    guard.release().await.expect("released");
 }

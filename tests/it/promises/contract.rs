@@ -23,65 +23,12 @@ macro_rules! contract {
                 super::excludes(&$of).await;
             }
 
-            #[tokio::test]
-            async fn queues_in_order() {
-                super::queues_in_order(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn hands_over() {
-                super::hands_over(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn tries() {
-                super::tries(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn limits_time() {
-                super::limits_time(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn releases_when_dropped() {
-                super::releases_when_dropped(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn reports_its_loss() {
-                super::reports_its_loss(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn grants_the_second_lock_of_a_killed_session_in_the_next() {
-                super::grants_the_second_lock_of_a_killed_session_in_the_next(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn notices_a_release_between_its_listing_and_its_watch() {
-                super::notices_a_release_between_its_listing_and_its_watch(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn passes_over_a_dead_waiter_in_the_middle() {
-                super::passes_over_a_dead_waiter_in_the_middle(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn is_granted_to_the_next_when_its_holder_dies() {
-                super::is_granted_to_the_next_when_its_holder_dies(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn queues_again_at_the_tail_when_its_session_ends() {
-                super::queues_again_at_the_tail_when_its_session_ends(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn is_lost_when_a_node_is_deleted() {
-                super::is_lost_when_a_node_is_deleted(&$of).await;
-            }
+            rows!($of =>
+                queues_in_order, hands_over, tries, limits_time, releases_when_dropped, reports_its_loss,
+                grants_the_second_lock_of_a_killed_session_in_the_next, notices_a_release_between_its_listing_and_its_watch,
+                passes_over_a_dead_waiter_in_the_middle, is_granted_to_the_next_when_its_holder_dies,
+                queues_again_at_the_tail_when_its_session_ends, is_lost_when_a_node_is_deleted
+            );
         }
     )*};
 }
@@ -269,8 +216,7 @@ async fn notices_a_release_between_its_listing_and_its_watch(recipe: &Recipe) {
     let waiting = tokio::spawn(async move { lock.lock().await });
     soon("the watch", world.proxy.wait_for(|request| request.watch)).await;
     ahead.release().await.expect("released");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
     guard.release().await.expect("released");
     world.wait_empty().await;

@@ -18,54 +18,6 @@ use crate::support::{BRIEF, ROUND_TRIP, World, at_most, hosts, locking, pass, so
 /// The servers of the tests look for sessions that have ended once a tick.
 const TICK: Duration = Duration::from_millis(500);
 
-#[tokio::test]
-async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
-    let world = World::new().await;
-    let guard = world.other_mutex().await.lock().await.expect("held");
-    let second = locking(world.other_mutex().await);
-    world.wait_children(2).await;
-    let waiting = locking(world.mutex());
-    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
-    let old = world.wait_children(3).await.remove(2);
-    guard.release().await.expect("released");
-    let guard = soon("the second", second).await.expect("no panic").expect("held");
-    // It learns of the release, but its listing arrives only after its session has ended.
-    world
-        .proxy
-        .on_request(|request| if request.op == Op::GetChildren2 { Verdict::Hold } else { Verdict::Forward });
-    world.proxy.reset();
-    guard.release().await.expect("released");
-    soon("the listing", world.proxy.wait_for(|request| request.op == Op::GetChildren2)).await;
-    world.proxy.on_request(|_| Verdict::Forward);
-    assert_eq!(world.children().await, [old.as_str()], "its turn has come");
-    world.expire().await;
-    let guard = soon("its turn in the renewed session", waiting).await.expect("no panic").expect("held");
-    assert_ne!(guard.nodes()[0], format!("{}/{old}", world.path), "not on the node of a dead session");
-    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, world.wait_children(1).await[0]));
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn waiter_whose_node_is_deleted_is_evicted() {
-    let world = World::new().await;
-    let guard = world.other_mutex().await.lock().await.expect("held");
-    let waiting = locking(world.mutex());
-    let names = world.wait_children(2).await;
-    let behind = locking(world.other_mutex().await);
-    world.wait_children(3).await;
-    let node = format!("{}/{}", world.path, names[1]);
-    world.admin.delete(&node, None).await.expect("deleted");
-    guard.release().await.expect("released");
-    let guard = soon("the waiter behind", behind).await.expect("no panic").expect("held");
-    match soon("the evicted waiter", waiting).await.expect("no panic") {
-        Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node),
-        other => panic!("not {other:?}"),
-    }
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
 /// Just before it would be watched.
 #[tokio::test]
 async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holder_stays() {
@@ -104,22 +56,6 @@ async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_
         other => panic!("not {other:?}"),
     }
     second.abort();
-}
-
-#[tokio::test]
-async fn passive_holder_learns_of_a_deletion() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    // The hold sets its watch by itself after a while.
-    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
-    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
-    let noticed = async {
-        while !guard.state().has_ended() {
-            next_look().await;
-        }
-    };
-    soon("the state", noticed).await;
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
@@ -169,18 +105,6 @@ async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
     world.wait_empty().await;
     let guard = soon("the renewed session", mutex.lock()).await.expect("held");
     guard.release().await.expect("released");
-}
-
-#[tokio::test]
-async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    world.proxy.refuse();
-    assert_eq!(soon("the disconnect", guard.changed()).await, HoldState::Suspended);
-    world.proxy.heal();
-    assert_eq!(soon("the reconnect", guard.changed()).await, HoldState::Held);
-    guard.release().await.expect("released");
-    world.wait_empty().await;
 }
 
 #[tokio::test]
@@ -307,18 +231,6 @@ async fn loss_signal_of_a_released_guard_stays_pending() {
     pass(2 * BRIEF).await;
     assert!(!signal.is_finished(), "it was released, not lost");
     assert!(polls.load(Ordering::Relaxed) < 10, "{} polls", polls.load(Ordering::Relaxed));
-}
-
-#[tokio::test]
-async fn node_of_the_same_name_is_not_the_one_that_was_created() {
-    let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let [node] = guard.nodes() else { panic!("one node") };
-    world.admin.delete(node, None).await.expect("deleted");
-    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    world.admin.create(node, b"", &mode).await.expect("created");
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
-    assert!(guard.release().await.is_err());
 }
 
 /// A thread that stalls for longer than the first write of a session is trusted.

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use testbed::Server;
 use testbed::frames::Op;
-use testbed::ledger::Ledger;
 use testbed::next_look;
 use testbed::proxy::{Closing, Cut, Request, Verdict};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{DistributedLock, Error, LockGuard, MultiLock, Mutex, Options, Result, Semaphore};
 
-use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS};
+use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS, rows};
 use crate::support::{
-    TIMEOUT, World, children, connect, hosts, make_paths, remove_path, soon, tree, until_frame, wait_children,
+    TIMEOUT, World, children, connect, hosts, make_paths, soon, tree, until_frame, wait_children,
 };
 
 /// How often the server removes empty containers, in milliseconds.
@@ -100,36 +99,6 @@ async fn refusal_of_one_member_creates_no_path_of_the_others() {
     assert_eq!(left(&world).await, BTreeSet::from(["/bad".to_owned()]));
 }
 
-/// Loses the answer to each request in turn, and all later requests.
-#[tokio::test]
-async fn call_dropped_after_a_cut_leaves_no_path() {
-    let (_server, world) = cleaned_world().await;
-    for k in 1..=8 {
-        world.proxy.reset();
-        cut_off(&world, Cut::BeforeAnswer(k), k);
-        let mutex = Mutex::new(&world.session, &format!("/new-{k}/deep/path")).expect("a mutex");
-        tokio::select! {
-            _ = mutex.lock() => {}
-            () = cut_fired(&world) => {}
-        }
-        let_pass(&world);
-        // The requests of clean-up must not be cut.
-        no_nodes(&world).await;
-    }
-    assert_eq!(left(&world).await, BTreeSet::new());
-}
-
-/// Arms a cut. Until then at most `most` requests reach the server.
-fn cut_off(world: &World, at: Cut, most: usize) {
-    world.proxy.cut(at);
-    world.proxy.on_request(move |request| if request.number > most { Verdict::Hold } else { Verdict::Forward });
-}
-
-fn let_pass(world: &World) {
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
-}
-
 async fn cut_fired(world: &World) {
     while !world.proxy.cut_fired() {
         next_look().await;
@@ -156,7 +125,9 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
         for k in 1.. {
             let lock = (recipe.lock)(&world.session, &format!("/cut-{index}-{k}/deep"));
             world.proxy.reset();
-            cut_off(&world, at(k), if others_pass { usize::MAX } else { k });
+            world.proxy.cut(at(k));
+            let most = if others_pass { usize::MAX } else { k };
+            world.proxy.on_request(move |one| if one.number > most { Verdict::Hold } else { Verdict::Forward });
             let acquire = async { soon("an acquire with a cut", lock.lock()).await.expect("held") };
             let held: Option<Box<dyn LockGuard>> = if dropped {
                 tokio::select! {
@@ -167,7 +138,7 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
             } else {
                 let healed = async {
                     cut_fired(&world).await;
-                    let_pass(&world);
+                    world.let_pass();
                     std::future::pending().await
                 };
                 tokio::select! {
@@ -177,7 +148,7 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
             };
             // If there is a k-th frame, the cut has happened, or happens with this answer.
             let fired = world.proxy.requests().len() >= k;
-            let_pass(&world);
+            world.let_pass();
             drop(held);
             no_nodes(&world).await;
             // Its clean-up, which searches twice, must not be cut in the next round.
@@ -195,7 +166,7 @@ async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
 }
 
 /// Drops acquires at missing paths after 1, 2, 3… frames.
-async fn acquire_with_drops(recipe: &Recipe) {
+async fn cancelled_after_any_frame_leaves_no_path(recipe: &Recipe) {
     let (_server, world) = cleaned_world().await;
     for frames in 1.. {
         let lock = (recipe.lock)(&world.session, &format!("/cancelled/deep/{frames}"));
@@ -207,25 +178,23 @@ async fn acquire_with_drops(recipe: &Recipe) {
     assert_eq!(left(&world).await, BTreeSet::new());
 }
 
+async fn cut_at_any_frame_leaves_no_path(recipe: &Recipe) {
+    acquire_with_cuts(recipe, false).await;
+}
+
+async fn cut_and_dropped_at_any_frame_leaves_no_path(recipe: &Recipe) {
+    acquire_with_cuts(recipe, true).await;
+}
+
 macro_rules! missing_path_tests {
     ($($recipe:ident => $of:expr;)*) => {$(
         mod $recipe {
             use super::*;
 
-            #[tokio::test]
-            async fn cut_at_any_frame_leaves_no_path() {
-                acquire_with_cuts(&$of, false).await;
-            }
-
-            #[tokio::test]
-            async fn cut_and_dropped_at_any_frame_leaves_no_path() {
-                acquire_with_cuts(&$of, true).await;
-            }
-
-            #[tokio::test]
-            async fn cancelled_after_any_frame_leaves_no_path() {
-                acquire_with_drops(&$of).await;
-            }
+            rows!($of =>
+                cut_at_any_frame_leaves_no_path, cut_and_dropped_at_any_frame_leaves_no_path,
+                cancelled_after_any_frame_leaves_no_path
+            );
         }
     )*};
 }
@@ -257,7 +226,7 @@ async fn no_nodes_below(admin: &Client, path: &str) {
 async fn missing_path_of_any_depth_costs_two_more_round_trips() {
     let world = World::new().await;
     world.proxy.hold_answers(ANSWER_DELAY);
-    for levels in [1, 2, 6] {
+    for levels in [1, 2, 6, 100] {
         let path = path_of(levels);
         let mutex = Mutex::new(&world.session, &path).expect("a mutex");
         world.proxy.reset();
@@ -289,18 +258,6 @@ async fn paths_of_which_some_are_missing_cost_two_more_round_trips_than_one() {
 }
 
 #[tokio::test]
-async fn path_of_a_hundred_levels_is_created_in_one_request() {
-    let world = World::new().await;
-    let path = format!("{}/{}", path_of(100), "x".repeat(1_000));
-    let mutex = Mutex::new(&world.session, &path).expect("a mutex");
-    world.proxy.reset();
-    let guard = soon("the lock", mutex.lock()).await.expect("held");
-    assert_eq!(guesses(&world).len(), 1);
-    guard.release().await.expect("released");
-    wait_children(&world.admin, &path, 0).await;
-}
-
-#[tokio::test]
 async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
     let world = World::new().await;
     let paths: Vec<_> = (0..600).map(|number| format!("{}/{number}{}", world.path, "x".repeat(1_000))).collect();
@@ -316,63 +273,6 @@ async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
     make_paths(&world.admin, &paths).await;
     let guard = soon("all", multi.lock()).await.expect("held");
     guard.release().await.expect("released");
-}
-
-#[tokio::test]
-async fn path_deleted_between_the_look_and_the_create_is_made_again() {
-    let world = World::new().await;
-    let root = world.path.rsplit_once('/').expect("two levels").0.to_owned();
-    let sibling = format!("{root}-sibling");
-    make_paths(&world.admin, std::slice::from_ref(&sibling)).await;
-    let locks: [Arc<dyn DistributedLock>; 2] =
-        [Arc::new(world.mutex()), together(MultiLock::new(&world.session, [&sibling, &world.path]))];
-    for lock in locks {
-        make_paths(&world.admin, std::slice::from_ref(&root)).await;
-        let path = world.path.clone();
-        let making = move |request: &Request| request.parts.first() == Some(&(Op::CreateContainer, path.clone()));
-        let held_up = making.clone();
-        world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
-        world.proxy.reset();
-        let locking = tokio::spawn(async move { lock.lock().await });
-        soon("the create", world.proxy.wait_for(&making)).await;
-        world.admin.delete(&root, None).await.expect("deleted");
-        let_pass(&world);
-        let guard = soon("the lock", locking).await.expect("no panic").expect("held");
-        guard.release().await.expect("released");
-        world.wait_empty().await;
-        wait_children(&world.admin, &sibling, 0).await;
-        for path in [&world.path, &root] {
-            remove_path(&world.admin, path).await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn tasks_that_race_for_a_missing_path_all_acquire() {
-    let world = World::new().await;
-    let other = connect(&hosts()).await;
-    for round in 0..50 {
-        let path = format!("{}/{round}/deep", world.path);
-        let ledger = Ledger::new();
-        let tasks = (0..8).map(|task| {
-            let session = if task % 2 == 0 { &world.session } else { &other };
-            let lock: Arc<dyn DistributedLock> = match task % 4 {
-                0 => together(MultiLock::new(session, [&path, &format!("{path}-{task}")])),
-                _ => Arc::new(Mutex::new(session, &path).expect("a mutex")),
-            };
-            let ledger = ledger.clone();
-            tokio::spawn(async move {
-                let guard = soon("a turn", lock.lock()).await.expect("held");
-                ledger.enter(format!("task {task}"), guard.fencing_token().get()).leave();
-                guard.release().await.expect("released");
-            })
-        });
-        for task in join_all(tasks).await {
-            task.expect("no panic");
-        }
-        ledger.assert_clean();
-    }
-    no_nodes_below(&world.admin, &world.path).await;
 }
 
 #[tokio::test]

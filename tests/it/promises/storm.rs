@@ -18,6 +18,7 @@ use uuid::Uuid;
 use zookeeper_groups::{KeptNode, Members};
 use zookeeper_recipes::zookeeper_client::Client as ZkClient;
 
+use crate::counter;
 use crate::support::{
     TIMEOUT, World, admin_client, children, exact_or, pass, promptly, soon, stall, throttle, until,
 };
@@ -98,11 +99,14 @@ struct Fleet {
 
 impl Fleet {
     async fn start(sessions: usize, timeout: Duration) -> Self {
+        Self::on(Server::start().await.expect("a server"), sessions, timeout).await
+    }
+
+    async fn on(server: Server, sessions: usize, timeout: Duration) -> Self {
         // In virtual time what is random comes from the seed of the world.
         let of_world = exact_or(Uuid::new_v4().as_u64_pair().0, 1);
         let seed = std::env::var("STORM_SEED").map_or(of_world, |seed| seed.parse().expect("a seed"));
         println!("STORM_SEED={seed}");
-        let server = Server::start().await.expect("a server");
         let mut worlds = Vec::new();
         for _ in 0..sessions {
             worlds.push(World::at(&server.hosts(), timeout).await);
@@ -187,8 +191,11 @@ const ROUNDS: usize = 25;
 
 /// Plays a kind without faults, and returns the ways by which its locks were granted.
 async fn in_calm(name: &str) -> Ways {
+    calm_of(Fleet::start(4, TIMEOUT).await, name).await
+}
+
+async fn calm_of(mut fleet: Fleet, name: &str) -> Ways {
     let kind = KINDS.iter().find(|kind| kind.name == name).expect("a kind");
-    let mut fleet = Fleet::start(4, TIMEOUT).await;
     let playing = fleet.play(kind, 3, ROUNDS, Weather::Calm);
     soon("all rounds", join_all(playing)).await;
     fleet.wait_empty(kind).await;
@@ -211,6 +218,17 @@ macro_rules! in_calm {
             #[tokio::test]
             async fn mutex_again() {
                 in_calm("mutex_again").await.assert_all_taken();
+            }
+
+            /// From a number before the end of the servers' counter, and from one behind it.
+            #[tokio::test]
+            async fn mutex_across_the_end_of_the_counter() {
+                for next in [i32::MAX - 80, -80] {
+                    let server = counter::server(&[format!("{}/mutex", counter::PATH)], next).await;
+                    let mut fleet = Fleet::on(server, 4, TIMEOUT).await;
+                    fleet.path = counter::PATH.to_owned();
+                    calm_of(fleet, "mutex").await;
+                }
             }
         }
     };

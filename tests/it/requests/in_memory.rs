@@ -1,14 +1,11 @@
 //! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
 use tokio::task::JoinHandle;
-use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock};
 
 use crate::support::{World, hosts, locking, soon};
@@ -39,8 +36,7 @@ async fn release_hands_over_to_the_next_task_before_it_is_answered() {
     let second = granted(second).await;
     assert_eq!(world.count(Op::GetChildren), 0, "{:?}", world.ops());
     assert!(!release.is_finished(), "nothing has answered");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     release.await.expect("no panic").expect("released");
     assert_eq!(second.state(), HoldState::Held);
     let token = second.fencing_token();
@@ -52,34 +48,6 @@ async fn release_hands_over_to_the_next_task_before_it_is_answered() {
     assert_eq!(world.count(Op::GetChildren), 0, "{:?}", world.ops());
     assert!(third.fencing_token() > token);
     third.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn tasks_of_one_session_take_few_watches() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let mut tasks = Vec::new();
-    for count in 2..=100 {
-        tasks.push(waiter(&world, world.mutex(), count).await);
-    }
-    world.own_watch(1).await;
-    let watches: Vec<_> = world.proxy.requests().into_iter().filter(|one| one.watch).map(|one| one.path).collect();
-    // After an eighth of the session timeout, which the arrivals may take, the hold watches its node, too.
-    let on_the_holder = watches.iter().filter(|path| **path == held.nodes()[0]).count();
-    let others = watches.len() - on_the_holder;
-    assert!(
-        on_the_holder <= 2 && others <= 1,
-        "{on_the_holder} on the holder, {others} on others, not only the next"
-    );
-    let mut tokens = vec![held.fencing_token()];
-    held.release().await.expect("released");
-    for task in tasks {
-        let guard = granted(task).await;
-        tokens.push(guard.fencing_token());
-        guard.release().await.expect("released");
-    }
-    assert!(tokens.is_sorted(), "in order");
     world.wait_empty().await;
 }
 
@@ -134,65 +102,6 @@ async fn downgrade_admits_the_readers_behind_it() {
     world.wait_empty().await;
 }
 
-/// Long before a hold looks at its own node.
-#[tokio::test]
-async fn next_task_is_admitted_when_the_node_of_the_holder_is_deleted() {
-    for is_handed_over in [false, true] {
-        let world = World::with_path().await;
-        let mut held = world.mutex().lock().await.expect("held");
-        if is_handed_over {
-            // The second holder has a watch on its own node, which the next waiter shares.
-            let second = waiter(&world, world.mutex(), 2).await;
-            world.own_watch(1).await;
-            held.release().await.expect("released");
-            held = granted(second).await;
-        }
-        let next = waiter(&world, world.mutex(), 2).await;
-        let node = world.own_watch(1).await;
-        assert_ne!(held.nodes()[0], node);
-        world.admin.delete(&held.nodes()[0], None).await.expect("deleted");
-        let guard = granted(next).await;
-        assert!(guard.fencing_token() > held.fencing_token());
-        drop(held);
-        guard.release().await.expect("released");
-        world.wait_empty().await;
-    }
-}
-
-#[tokio::test]
-async fn waiter_whose_node_was_deleted_is_not_handed_the_lock() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let evicted = waiter(&world, world.mutex(), 2).await;
-    let node = world.own_watch(1).await;
-    let other = waiter(&world, world.other_mutex().await, 3).await;
-    // The event is under way for as long as it takes.
-    world.admin.delete(&node, None).await.expect("deleted");
-    world.wait_children(2).await;
-    let end = soon("an end", evicted).await.expect("no panic");
-    assert!(matches!(end, Err(Error::Evicted { node: of }) if of == node));
-    held.release().await.expect("released");
-    granted(other).await.release().await.expect("released");
-}
-
-/// Its own watch is being set when the lock is handed over, and finds no node.
-#[tokio::test]
-async fn waiter_whose_node_was_deleted_before_its_watch_is_not_handed_the_lock() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    world.proxy.on_request(|one| if one.op == Op::GetData { Verdict::Hold } else { Verdict::Forward });
-    let evicted = waiter(&world, world.mutex(), 2).await;
-    soon("its own watch", world.proxy.wait_for(|one| one.op == Op::GetData)).await;
-    let node = format!("{}/{}", world.path, world.children().await[1]);
-    world.admin.delete(&node, None).await.expect("deleted");
-    let release = tokio::spawn(held.release());
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
-    release.await.expect("no panic").expect("released");
-    let end = soon("an end", evicted).await.expect("no panic");
-    assert!(matches!(end, Err(Error::Evicted { node: of }) if of == node));
-}
-
 #[tokio::test]
 async fn waiter_that_nobody_awaits_passes_the_lock_on_when_it_is_dropped() {
     let world = World::with_path().await;
@@ -204,45 +113,6 @@ async fn waiter_that_nobody_awaits_passes_the_lock_on_when_it_is_dropped() {
     assert!(!third.is_finished());
     drop(waiting);
     granted(third).await.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn waiter_behind_one_that_nobody_awaits_is_admitted_when_that_node_is_deleted() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let waiting = world.mutex().enqueue().await.expect("queued");
-    let third = waiter(&world, world.mutex(), 3).await;
-    let node = format!("{}/{}", world.path, world.children().await[1]);
-    held.release().await.expect("released");
-    let watches = |one: &Request| one.watch && one.path == node && one.answer.is_some();
-    soon("a watch on the next", world.proxy.wait_for(watches)).await;
-    world.admin.delete(&node, None).await.expect("deleted");
-    granted(third).await.release().await.expect("released");
-    assert!(matches!(soon("an end", waiting).await, Err(Error::Lost(Loss::Deleted))));
-}
-
-#[tokio::test]
-async fn cancelled_waiters_in_between_are_passed_over() {
-    let world = World::with_path().await;
-    let held = world.mutex().lock().await.expect("held");
-    let mut tasks = Vec::new();
-    for count in 2..8 {
-        tasks.push(waiter(&world, world.mutex(), count).await);
-    }
-    for gone in [4, 2, 1, 0] {
-        let task = tasks.remove(gone);
-        task.abort();
-        assert!(task.await.is_err_and(|error| error.is_cancelled()));
-    }
-    world.wait_children(3).await;
-    world.own_watch(1).await;
-    watching(&world).await;
-    assert!(!tasks.iter().any(JoinHandle::is_finished), "they handed nothing over");
-    held.release().await.expect("released");
-    for task in tasks {
-        granted(task).await.release().await.expect("released");
-    }
     world.wait_empty().await;
 }
 
@@ -267,32 +137,6 @@ async fn hold_that_reached_its_limit_hands_nothing_over() {
     assert!(ways.has(next.fencing_token(), "Listed"), "{}", ways.summary());
     next.release().await.expect("released");
     drop(limited);
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn tasks_of_several_sessions_exclude_each_other() {
-    let world = World::with_path().await;
-    let ledger = Arc::new(Ledger::new());
-    let sessions = [world.session.clone(), world.other().await, world.other().await];
-    let tasks = (0..24).map(|task| {
-        let mutex = Mutex::new(&sessions[task % 3], &world.path).expect("a mutex");
-        let ledger = ledger.clone();
-        tokio::spawn(async move {
-            for round in 0..20 {
-                let guard = mutex.lock().await.expect("held");
-                let turn = ledger.enter(format!("{task} in {round}"), guard.fencing_token().get());
-                tokio::task::yield_now().await;
-                drop(turn);
-                match round % 3 {
-                    0 => drop(guard),
-                    _ => guard.release().await.expect("released"),
-                }
-            }
-        })
-    });
-    soon("all turns", join_all(tasks)).await.into_iter().for_each(|task| task.expect("no panic"));
-    ledger.assert_clean();
     world.wait_empty().await;
 }
 
@@ -379,68 +223,4 @@ async fn tasks_of_one_session_that_come_together_take_few_watches() {
     }
     world.wait_empty().await;
     assert!(watches <= TASKS / 10, "{watches} watches for {TASKS} waiters");
-}
-
-/// The nearer of two strangers was its predecessor, and not the only one ahead.
-#[tokio::test]
-async fn waiter_behind_two_strangers_waits_on_when_the_nearer_gives_up() {
-    let world = World::with_path().await;
-    let held = world.other_mutex().await.lock().await.expect("held");
-    let nearer = waiter(&world, world.other_mutex().await, 2).await;
-    let next = waiter(&world, world.mutex(), 3).await;
-    let watches = |one: &Request| one.watch && one.answer.is_some();
-    soon("a watch", world.proxy.wait_for(watches)).await;
-    world.proxy.reset();
-    nearer.abort();
-    soon("another watch", world.proxy.wait_for(watches)).await;
-    assert!(!next.is_finished());
-    held.release().await.expect("released");
-    granted(next).await.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-/// When a session ends, its nodes go in no order: the deletion of the one ahead shows nothing of one's own.
-#[tokio::test]
-async fn deletion_of_a_predecessor_of_the_same_session_takes_another_listing() {
-    let ways = Ways::new();
-    let _listening = ways.listen();
-    let world = World::with_path().await;
-    let client = world.session.client().expect("a client");
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let prefix = format!("{}/_c_{}-lock-", world.path, uuid::Uuid::new_v4());
-    let (_, number) = client.create(&prefix, b"", &ephemeral).await.expect("created");
-    let next = waiter(&world, world.mutex(), 2).await;
-    watching(&world).await;
-    client.delete(&format!("{prefix}{number}"), None).await.expect("deleted");
-    let guard = granted(next).await;
-    assert!(ways.has(guard.fencing_token(), "Listed"), "{}", ways.summary());
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-/// The client sets the watches again by itself, but their events come in no order then.
-#[tokio::test]
-async fn deletion_of_a_predecessor_on_another_connection_takes_another_listing() {
-    let ways = Ways::new();
-    let _listening = ways.listen();
-    let world = World::with_path().await;
-    let held = world.other_mutex().await.lock().await.expect("held");
-    let next = waiter(&world, world.mutex(), 2).await;
-    world.own_watch(1).await;
-    watching(&world).await;
-    world.proxy.cut_now();
-    let client = world.session.client().expect("a client");
-    soon("another connection", async { while client.check_stat("/").await.is_err() {} }).await;
-    held.release().await.expect("released");
-    let guard = granted(next).await;
-    assert!(ways.has(guard.fencing_token(), "Listed"), "{}", ways.summary());
-    guard.release().await.expect("released");
-    world.wait_empty().await;
-}
-
-/// Waits until a watch of the session was answered, and the session has seen that.
-async fn watching(world: &World) {
-    let watches = |one: &Request| one.watch && one.answer.is_some();
-    soon("a watch", world.proxy.wait_for(watches)).await;
-    world.session.client().expect("a client").check_stat("/").await.expect("asked");
 }

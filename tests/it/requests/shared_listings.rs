@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, poll_immediate, try_join_all};
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Request, Verdict};
+use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
-use crate::support::{PATIENCE, World, connect, soon};
+use crate::support::{World, soon};
 
 /// How many callers list at once. All do so before the first answer, since nothing else runs until each has been polled
 /// once.
@@ -38,26 +38,6 @@ async fn waiters_of_one_session_share_their_listings() {
     let mut positions: Vec<_> = places.iter().map(Waiting::position).collect();
     positions.sort_unstable();
     assert_eq!(positions, Vec::from_iter(1..=CALLERS), "each sees all contenders ahead");
-}
-
-#[tokio::test]
-async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
-    // These are all frames. Each has a world of its own, because the nodes of a lost create are searched for again
-    // later.
-    let rounds = (1..=CALLERS + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
-    let rounds = rounds.map(|cut| async move {
-        let world = World::new().await;
-        let other = connect(&world.hosts).await;
-        let _ahead = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
-        world.proxy.reset();
-        world.proxy.cut(cut);
-        let places = soon("all are queued", places(&world.mutex())).await.expect("enqueued");
-        assert!(world.proxy.cut_fired(), "{cut:?}");
-        world.wait_children(1 + CALLERS).await;
-        drop(places);
-        world.wait_children(1).await;
-    });
-    join_all(rounds).await;
 }
 
 #[tokio::test]
@@ -109,31 +89,6 @@ async fn creates_that_were_sent_behind_a_listing_are_read_behind_it() {
     assert_eq!(requests.iter().filter(|request| is_proof(request)).count(), 0, "{requests:?}");
 }
 
-#[tokio::test]
-async fn callers_that_share_a_listing_share_the_end_of_the_session() {
-    for k in [CALLERS, CALLERS + LISTINGS - 1] {
-        let world = World::new().await;
-        let _ahead = world.other_mutex().await.lock().await.expect("held");
-        let mutex = world.mutex();
-        world.proxy.reset();
-        // A caller that is queued before the black hole would lose its place with the session, and is not polled any
-        // more.
-        world.proxy.hold_answers(PATIENCE);
-        world.proxy.black_hole_after_request(k);
-        let asked = tokio::spawn({
-            let mutex = mutex.clone();
-            async move { places(&mutex).await }
-        });
-        soon("requests", world.proxy.wait_for_requests(k)).await;
-        world.proxy.hold_answers(Duration::ZERO);
-        world.expire().await;
-        let places = soon("all are queued again", asked).await.expect("no panic").expect("enqueued");
-        world.wait_children(1 + CALLERS).await;
-        drop(places);
-        world.wait_children(1).await;
-    }
-}
-
 type Places = Vec<Result<Waiting<MutexGuard>>>;
 
 /// A world whose proxy holds listings, and the callers that wait for them.
@@ -157,8 +112,7 @@ async fn held_listings() -> (World, BoxFuture<'static, Places>) {
 async fn nothing_is_listed_for_dropped_callers() {
     let (world, calls) = held_listings().await;
     drop(calls);
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     soon("an answer", world.proxy.wait_for(|one| world.is_listing(one) && one.answer.is_some())).await;
     // It is answered after that.
     assert!(world.session.client().expect("a client").check_stat("/").await.expect("asked").is_some());
@@ -192,21 +146,6 @@ async fn callers_that_share_a_listing_share_its_absence() {
         |one: &&Request| world.is_listing(one) && one.answer.is_some_and(|answer| answer.err == NO_NODE);
     let absent = world.proxy.requests().iter().filter(is_absent).count();
     assert!((1..=LISTINGS).contains(&absent), "{:?}", world.proxy.requests());
-}
-
-#[tokio::test]
-async fn callers_that_wait_for_a_listing_end_with_the_session() {
-    let (world, calls) = held_listings().await;
-    let session = world.session.clone();
-    let closed = tokio::spawn(async move { session.close().await });
-    for place in soon("the end", calls).await {
-        assert!(matches!(place, Err(Error::Closed)), "{place:?}");
-    }
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
-    soon("closed", closed).await.expect("no panic").expect("closed");
-    assert_eq!(world.listings(), 1, "nothing is listed for ended calls");
-    world.wait_empty().await;
 }
 
 #[tokio::test]

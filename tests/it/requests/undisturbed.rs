@@ -1,13 +1,11 @@
 //! A session that locks a path again where nobody else has queued since is granted the lock by the answer to its create.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options};
 
 use crate::requests::cycle::{COUNTED, LISTED, cycle, is_tried_once, lock, until_undisturbed};
@@ -43,55 +41,11 @@ async fn undisturbed_lock_and_its_release_take_one_request_each() {
     world.wait_empty().await;
 }
 
-#[tokio::test]
-async fn another_contender_in_between_is_seen() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    let other = world.other_mutex().await;
-    // Who has come and gone is in no count.
-    other.lock().await.expect("held").release().await.expect("released");
-    assert_eq!(cycle(&world, &mutex).await, COUNTED);
-
-    let held = other.lock().await.expect("held");
-    let waiting = tokio::spawn({
-        let mutex = mutex.clone();
-        async move { mutex.lock().await.map(|guard| guard.fencing_token()) }
-    });
-    watched(&world, 2).await;
-    let token = held.fencing_token();
-    held.release().await.expect("released");
-    assert!(soon("a turn", waiting).await.expect("no panic").expect("held") > token);
-    world.wait_empty().await;
-    assert_eq!(cycle(&world, &mutex).await, LISTED);
-    assert_eq!(cycle(&world, &mutex).await, COUNTED);
-}
-
 /// Waits until the waiter's watches are set: on its predecessor, and on its own node.
 async fn watched(world: &World, count: usize) {
     let set = |one: &&Request| one.watch && one.answer.is_some();
     let are_set = |requests: &[Request]| requests.iter().filter(set).count() >= count;
     soon("watches", world.proxy.wait_until(are_set)).await;
-}
-
-async fn until_alone_again(world: &World, mutex: &Mutex) {
-    soon("an undisturbed lock", async { while cycle(world, mutex).await != COUNTED {} }).await;
-}
-
-/// The numbers of the new path come to the one that would have been next in the old one, while somebody holds.
-#[tokio::test]
-async fn path_that_was_made_again_is_seen() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    make_again(&world).await;
-    assert!(mutex.try_lock().await.expect("asked").is_none());
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    let nodes = world.wait_children(2).await;
-    let watches = |one: &Request| one.watch && one.path.ends_with(&nodes[0]) && one.answer.is_some();
-    soon("a watch on the holder", world.proxy.wait_for(watches)).await;
-    assert!(!waiting.is_finished());
-    world.admin.delete(&format!("{}/{}", world.path, nodes[0]), None).await.expect("deleted");
-    let guard = soon("a turn", waiting).await.expect("no panic").expect("held");
-    guard.release().await.expect("released");
 }
 
 /// It is seen before anything is written, over this connection and over the next. Later data may be overwritten, as documented.
@@ -130,20 +84,6 @@ async fn data_of_the_path_is_kept_where_a_lock_may_not_write_it() {
     assert_eq!(world.admin.get_data(&world.path).await.expect("read").0, b"x");
 }
 
-#[tokio::test]
-async fn lost_connection_is_seen() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    world.proxy.cut_now();
-    let (guard, _) = lock(&world, &mutex).await;
-    // The create may have been sent over the next connection before it was known that there is another. Then its count is not
-    // enough.
-    let proves = |one: &Request| !one.parts.is_empty() && one.parts.iter().all(|(op, _)| *op == Op::Check);
-    let is_proved = world.proxy.requests().iter().any(proves);
-    assert!(is_proved || world.listings() > 0, "{:?}", world.proxy.requests());
-    guard.release().await.expect("released");
-}
-
 /// Somebody may have written data to the path meanwhile.
 #[tokio::test]
 async fn connection_that_was_lost_and_is_back_is_seen() {
@@ -156,93 +96,6 @@ async fn connection_that_was_lost_and_is_back_is_seen() {
         .await;
     assert_eq!(cycle(&world, &mutex).await, LISTED);
     assert_eq!(cycle(&world, &mutex).await, COUNTED);
-}
-
-/// Each create counts those before it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_lock_together_exclude_each_other() {
-    let world = World::with_path().await;
-    let (mutex, ledger) = (until_undisturbed(&world).await, Arc::new(Ledger::new()));
-    for round in 0..20 {
-        let tasks = (0..4).map(|task| {
-            let (mutex, ledger) = (mutex.clone(), ledger.clone());
-            tokio::spawn(async move {
-                let guard = mutex.lock().await.expect("held");
-                let turn = ledger.enter(format!("round {round}, task {task}"), guard.fencing_token().get());
-                tokio::task::yield_now().await;
-                drop(turn);
-                guard.release().await.expect("released");
-            })
-        });
-        soon("all turns", join_all(tasks)).await.into_iter().for_each(|task| task.expect("no panic"));
-        until_alone_again(&world, &mutex).await;
-    }
-    ledger.assert_clean();
-}
-
-#[tokio::test]
-async fn node_that_could_not_be_deleted_is_seen() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    let (guard, _) = lock(&world, &mutex).await;
-    let undeletable = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::ADMIN;
-    let undeletable = [Acl::new(undeletable, AuthId::anyone())];
-    world.admin.set_acl(&world.path, &undeletable, None).await.expect("restricted");
-    guard.release().await.expect_err("not allowed");
-    let (_guard, ops) = lock(&world, &mutex).await;
-    assert_eq!(ops[..2], MISCOUNTED, "{ops:?}");
-}
-
-/// Newer servers send no event to a session that may not read the path. The hold learns of it by a look.
-#[tokio::test]
-async fn hold_in_a_path_that_was_made_again_without_an_event_is_lost() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    let (guard, ops) = lock(&world, &mutex).await;
-    assert_eq!(ops, COUNTED);
-    world.proxy.swallow_events();
-    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
-    make_again(&world).await;
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
-    assert!(mutex.try_lock().await.expect("asked").is_none());
-    world.proxy.reset();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    soon("a listing", world.proxy.wait_for(|request| request.op == Op::GetChildren2)).await;
-    world.wait_children(2).await;
-    assert!(!waiting.is_finished());
-}
-
-/// No event is needed to see it.
-#[tokio::test]
-async fn path_that_was_made_again_without_an_event_is_seen() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    world.proxy.swallow_events();
-    make_again(&world).await;
-    world.proxy.reset();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    let nodes = world.wait_children(2).await;
-    let watches = |one: &Request| one.watch && one.path.ends_with(&nodes[0]) && one.answer.is_some();
-    soon("a watch on the holder", world.proxy.wait_for(watches)).await;
-    assert_eq!(world.ops()[..2], MISCOUNTED);
-    assert!(!waiting.is_finished());
-}
-
-/// It goes on, and its node shows when it is lost.
-#[tokio::test]
-async fn hold_in_a_path_that_may_not_be_read_any_more_is_lost_with_its_node() {
-    let world = World::with_path().await;
-    let mutex = until_undisturbed(&world).await;
-    let (guard, ops) = lock(&world, &mutex).await;
-    assert_eq!(ops, COUNTED);
-    let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
-    world.admin.set_acl(&world.path, &unreadable, None).await.expect("restricted");
-    let lost = tokio::spawn(guard.lost());
-    let end = soon("an end", mutex.lock()).await.expect_err("nobody may list");
-    assert!(matches!(&end, Error::NoAuth { path } if *path == world.path), "{end:?}");
-    assert_eq!(guard.state(), HoldState::Held);
-    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
-    assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::Deleted);
 }
 
 /// The waiter behind it has counted and seen the other one.
@@ -322,8 +175,7 @@ async fn contender_in_place_of_its_own_node_is_seen_by_the_look_at_the_path() {
     world.admin.delete(&node, None).await.expect("deleted");
     before.release().await.expect("released");
     let held = other.lock().await.expect("held");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     let end = soon("an end", evicted).await.expect("no panic");
     assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
     assert_eq!(held.state(), HoldState::Held);
@@ -338,26 +190,6 @@ async fn what_was_seen_of_the_path_half_a_minute_ago_is_looked_at_again() {
     pass(Duration::from_secs(31)).await;
     assert_eq!(cycle(&world, &mutex).await, LISTED);
     assert_eq!(cycle(&world, &mutex).await, COUNTED);
-}
-
-/// Those of paths that nobody locks any more give way.
-#[tokio::test]
-async fn watches_on_idle_paths_leave_room_for_that_of_a_hold() {
-    let world = World::with_path().await;
-    let idle = (0..600).map(|number| format!("{}-{number:0>80}", world.path));
-    for path in idle {
-        let mutex = Mutex::new(&world.session, &path).expect("a mutex");
-        for _ in 0..2 {
-            mutex.lock().await.expect("held").release().await.expect("released");
-        }
-    }
-    let guard = world.mutex().lock().await.expect("held");
-    let node = guard.nodes()[0].clone();
-    let lost = tokio::spawn(guard.lost());
-    let looks = |one: &Request| one.op == Op::GetData && one.path == node;
-    assert!(soon("a look at its node", world.proxy.wait_for(looks)).await.watch, "it is not watched");
-    world.admin.delete(&node, None).await.expect("deleted");
-    assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::Deleted);
 }
 
 /// Deletes the path, and makes it again with a foreign holder, so that the next number is that which was next before.

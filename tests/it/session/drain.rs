@@ -1,6 +1,5 @@
 //! A session that is drained: waiters leave, holders finish, and the rest is cut off.
 
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -11,9 +10,7 @@ use tracing::subscriber::set_default;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
-use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, SessionState,
-};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Session, SessionState};
 
 use crate::recipes::*;
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, locking, polled, soon};
@@ -24,15 +21,7 @@ macro_rules! table {
         mod $recipe {
             use super::*;
 
-            #[tokio::test]
-            async fn waiters_get_closed_and_holders_finish() {
-                super::waiters_get_closed_and_holders_finish(&$of).await;
-            }
-
-            #[tokio::test]
-            async fn calls_that_nobody_polls_get_closed_at_once() {
-                super::calls_that_nobody_polls_get_closed_at_once(&$of).await;
-            }
+            rows!($of => waiters_get_closed_and_holders_finish, calls_that_nobody_polls_get_closed_at_once);
         }
     )*};
 }
@@ -205,19 +194,6 @@ async fn place_at_a_free_lock_is_a_hold_that_the_drain_waits_for() {
     world.wait_empty().await;
 }
 
-/// It has the turn, and waits for a permit.
-#[tokio::test]
-async fn turn_of_a_semaphore_that_nobody_awaits_gets_closed() {
-    let world = World::new().await;
-    let semaphore = |session| Semaphore::new(session, &world.path, 1).expect("a semaphore");
-    let other = world.other().await;
-    let ahead = semaphore(&other).acquire().await.expect("held");
-    let waiting = semaphore(&world.session).enqueue(1).await.expect("enqueued");
-    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
-    assert!(is_closed(soon("its end", waiting).await));
-    ahead.release().await.expect("still held");
-}
-
 #[tokio::test]
 async fn owner_locks_again_what_it_holds_while_the_session_is_drained() {
     let world = World::new().await;
@@ -268,22 +244,6 @@ async fn session_that_is_being_renewed_is_drained_at_once() {
     soon("a renewal", states.wait_for(|state| state == SessionState::Renewing)).await.expect("not closed");
     assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
     assert!(is_closed(soon("the end of the wait", waits).await.expect("no panic")));
-}
-
-#[tokio::test]
-async fn leader_and_candidate_learn_of_the_drain() {
-    let world = World::new().await;
-    let election = Election::new(&world.session, &world.path).expect("an election");
-    let follower = Election::new(&world.session, &world.path).expect("an election");
-    let leads = tokio::spawn(election.run(|term| async move { term.revoke_requested().await }));
-    world.wait_children(1).await;
-    let follows = tokio::spawn(follower.run(|_| pending()));
-    world.wait_children(2).await;
-    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
-    for candidate in [leads, follows] {
-        soon("the end", candidate).await.expect("no panic").expect("it is no error");
-    }
-    world.wait_empty().await;
 }
 
 #[tokio::test]

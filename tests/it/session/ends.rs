@@ -1,10 +1,8 @@
 //! How things end: guards dropped outside a runtime, programs with and without `close`, sessions closed while in use.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
-use testbed::next_look;
 use zookeeper_recipes::error::Unanswered;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, SessionState as State};
@@ -202,25 +200,4 @@ async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
     assert!(matches!(waiting.await, Err(Error::Closed)));
     ahead.release().await.expect("released");
     world.wait_empty().await;
-}
-
-/// The usual way to stop: the future is pinned outside of `select!`, and kept.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn future_that_is_kept_does_not_keep_the_session() {
-    for polls in 1..6 {
-        let world = World::new().await;
-        world.make_path().await;
-        let mutex = world.mutex();
-        let mut kept = pin!(mutex.lock());
-        for _ in 0..polls {
-            if futures_util::poll!(&mut kept).is_ready() {
-                break;
-            }
-            next_look().await;
-        }
-        soon("the end", world.session.close()).await.expect("closed");
-        let guard = soon("another", world.other_mutex().await.lock()).await.expect("held");
-        guard.release().await.expect("released");
-        world.wait_empty().await;
-    }
 }

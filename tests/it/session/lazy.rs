@@ -39,36 +39,6 @@ async fn session_comes_up_with_its_server() {
 }
 
 #[tokio::test]
-async fn wait_for_a_connection_waits_for_the_first_connection() {
-    let mut server = Server::start().await.expect("a server");
-    server.kill();
-    let session = lazy(&server.hosts());
-    let mut states = session.states();
-    let mut connected = pin!(states.wait_for(SessionState::is_connected));
-    assert!(poll!(&mut connected).is_pending(), "no server is there");
-    server.restart().await.expect("a server");
-    let state = soon("the connection", connected).await.expect("connected");
-    assert_eq!(state, SessionState::Connected(session.id()));
-    assert_eq!(session.state(), state);
-    let mut states = session.states();
-    assert_eq!(states.changed().now_or_never(), Some(Some(state)));
-    let again = states.wait_for(SessionState::is_connected);
-    assert_eq!(again.now_or_never(), Some(Some(state)), "it is connected");
-}
-
-#[tokio::test]
-async fn wait_for_a_connection_waits_for_the_end_of_an_outage() {
-    let world = World::new().await;
-    let mut states = world.session.states();
-    world.proxy.refuse();
-    soon("the outage", states.wait_for(|state| state == SessionState::Suspended)).await.expect("no connection");
-    let mut connected = pin!(states.wait_for(SessionState::is_connected));
-    assert!(poll!(&mut connected).is_pending(), "it is not connected");
-    world.proxy.heal();
-    soon("the connection", connected).await.expect("connected");
-}
-
-#[tokio::test]
 async fn wait_for_a_connection_ends_with_the_session() {
     let session = lazy(&format!("127.0.0.1:{}", free_port()));
     let mut states = session.states();

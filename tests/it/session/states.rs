@@ -73,17 +73,6 @@ async fn states_end_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn wait_for_a_change_ends_with_the_last_handle() {
-    let never = never_connected();
-    let mut states = never.states();
-    assert_eq!(next(&mut states).await, Some(SessionState::Connecting));
-    let mut state = pin!(states.changed());
-    assert!(poll!(&mut state).is_pending());
-    drop(never);
-    assert_eq!(soon("a state", state).await, Some(SessionState::Ended));
-}
-
-#[tokio::test]
 async fn wait_for_a_change_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
     let world = World::new().await;
     let session = connect_for(&world.proxy.hosts(), BRIEF).await;

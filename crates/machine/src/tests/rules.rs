@@ -772,7 +772,7 @@ fn limit_that_passes_in_a_pause_is_extended() {
     session.hold();
     // Trust would end before.
     session.0.trust = crate::Ledger::new(100 * T, Some(NOW), NOW);
-    let first_look = NOW.plus(3 * T + T / 16 + 1);
+    let first_look = NOW.plus(3 * T + T / 64 + 1);
     assert_eq!(session.0.state(first_look, FIRST), Some(HoldState::Held));
     session.0.handle(first_look, Event::Timer(Timer::Stall(FIRST)));
     assert_eq!(session.stage_of(FIRST), Phase::Held);

@@ -71,8 +71,7 @@ async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     let waiting = other.enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 2);
     admin.delete(&format!("{PATH}/{name}"), None).await.expect("deleted");
-    world.proxy.on_request(|_| Verdict::Forward);
-    world.proxy.heal();
+    world.let_pass();
     assert!(!wait_children(&admin, PATH, 3).await.contains(&name), "not the same name");
     hold.release().await.expect("released");
     let turn = soon("its turn", waiting).await.expect("held");

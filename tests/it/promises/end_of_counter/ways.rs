@@ -1,11 +1,6 @@
 //! At the end numbers do not show who is next: every grant after a wait takes a listing there. Where nobody else is, the count of
 //! the contenders shows it, as elsewhere.
 
-use std::sync::Arc;
-
-use futures_util::future::join_all;
-use testbed::ledger::Ledger;
-use tracing::instrument::WithSubscriber;
 use zookeeper_recipes::{Mutex, MutexGuard, Session};
 
 use super::crowd::is_near_wrap;
@@ -134,42 +129,5 @@ async fn watched(admin: &zookeeper_recipes::zookeeper_client::Client, session: &
     let client = session.client().expect("a client");
     for _ in 0..3 {
         let _ = client.check_stat("/").await.expect("asked");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_of_one_session_exclude_each_other_across_the_end() {
-    for next in [MAX - 80, -80] {
-        let ways = Ways::new();
-        let server = server(&[PATH.to_owned()], next).await;
-        let admin = admin_client(&server.hosts()).await;
-        let ledger = Arc::new(Ledger::new());
-        let sessions = [connect(&server.hosts()).await, connect(&server.hosts()).await];
-        let tasks = (0..8).map(|task| {
-            let (mutex, ledger) = (mutex(&sessions[task / 6]), ledger.clone());
-            let rounds = async move {
-                for _ in 0..25 {
-                    let guard = mutex.lock().await.expect("held");
-                    let turn = ledger.enter(format!("task {task}"), guard.fencing_token().get());
-                    tokio::task::yield_now().await;
-                    drop(turn);
-                    guard.release().await.expect("released");
-                }
-            };
-            tokio::spawn(rounds.with_subscriber(ways.dispatch()))
-        });
-        let tasks: Vec<_> = tasks.collect();
-        soon("all turns", join_all(tasks)).await.into_iter().for_each(|task| task.expect("no panic"));
-        ledger.assert_clean();
-        wait_children(&admin, PATH, 0).await;
-        let grants = grants(&ways);
-        assert_eq!(grants.len(), 200);
-        let is_by_number = |way: &str| !["Listed", "Counted"].contains(&way);
-        let fast: Vec<_> =
-            grants.iter().filter(|(number, way)| is_near_wrap(*number) && is_by_number(way)).collect();
-        assert!(fast.is_empty(), "{fast:?}");
-        assert!(grants.iter().any(|(number, _)| is_near_wrap(*number)), "the counter was at its end");
-        assert!(ways.count("HandedOver") > 0, "{}", ways.summary());
-        println!("from {next}: {}", ways.summary());
     }
 }

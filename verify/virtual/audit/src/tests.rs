@@ -17,7 +17,7 @@ const NAME: Name = Name { number: 3, guid: GUID, kind: Kind::Lock };
 
 fn spec() -> Arc<Spec> {
     let queues = vec![(0, Kind::Lock)];
-    Arc::new(Spec { queues, admission: Admission::First, waits: true, max_hold: None, may_count: false })
+    Arc::new(Spec { queues, admission: Admission::First, waits: true, stall_limit: None, may_count: false })
 }
 
 fn create() -> Ask {

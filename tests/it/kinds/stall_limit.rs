@@ -1,14 +1,13 @@
-//! Holds that end by themselves, after the longest time that their options allow.
+//! Holds that end by themselves, because their work stands still for longer than their options allow.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::next_look;
-use zookeeper_recipes::rwlock::DowngradeError;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock};
 
 use crate::family::{FAMILY, turn};
-use crate::support::{TIMEOUT, World, assert_took, ends_at, hosts, locking, soon, stall};
+use crate::support::{World, assert_took, ends_at, hosts, locking, soon, stall};
 
 /// A limit that a test waits for.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -89,32 +88,6 @@ async fn hold_that_is_released_in_time_is_not_lost() {
     }
 }
 
-#[tokio::test]
-async fn work_is_cancelled_at_the_limit() {
-    let world = World::new().await;
-    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
-    let guard = mutex.lock().await.expect("held");
-    assert_eq!(guard.run_until_lost(async { 7 }).await, Ok(7));
-    let worked = soon("an end", guard.run_until_lost(std::future::pending::<()>())).await;
-    assert_eq!(worked, Err(Loss::Stalled));
-    drop(guard);
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn limit_of_zero_is_refused() {
-    let world = World::new().await;
-    world.proxy.reset();
-    for kin in &FAMILY {
-        let made = (kin.make)(&world.session, &world.path, limited(Duration::ZERO));
-        let error = made.err().unwrap_or_else(|| panic!("{}: refused", kin.name));
-        assert!(matches!(error, Error::InvalidInput { what: "stall_limit", .. }), "{}: {error:?}", kin.name);
-        let text = error.to_string();
-        assert!(text.contains("zero") && text.contains("give a longer one"), "{text}");
-    }
-    assert!(world.proxy.requests().is_empty());
-}
-
 /// It would be lost each time, so the call does not begin again.
 #[tokio::test]
 async fn limit_that_is_over_before_the_grant_is_read_is_a_loss() {
@@ -140,18 +113,6 @@ async fn limit_beyond_the_clock_is_no_limit() {
         }
         kin.wait_empty(&world).await;
     }
-}
-
-#[tokio::test]
-async fn limit_longer_than_the_session_does_not_hide_its_expiry() {
-    let world = World::new().await;
-    let mutex = Mutex::with_options(&world.session, &world.path, limited(10 * TIMEOUT)).expect("a mutex");
-    let guard = mutex.lock().await.expect("held");
-    assert!(guard.valid_for() <= TIMEOUT, "trust ends sooner");
-    world.expire().await;
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    drop(guard);
-    world.wait_empty().await;
 }
 
 #[tokio::test]
@@ -212,42 +173,68 @@ async fn downgraded_writer_keeps_its_limit() {
 }
 
 #[tokio::test]
-async fn writer_past_its_limit_is_not_downgraded() {
-    let world = World::new().await;
-    let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
-    let writing = lock.write().await.expect("held");
-    assert_eq!(soon("the loss", writing.lost()).await, Loss::Stalled);
-    let DowngradeError { guard, source, .. } = writing.downgrade().await.expect_err("it is lost");
-    assert!(matches!(source, Error::Lost(Loss::Stalled)), "{source:?}");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
-    drop(guard);
-    world.wait_empty().await;
+async fn progress_begins_the_limit_again_in_every_recipe() {
+    let all = FAMILY.iter().map(async |kin| {
+        let world = World::new().await;
+        let options = limited(LIMIT).with_start_limit(AMPLE);
+        let lock = (kin.make)(&world.session, &world.path, options).expect(kin.name);
+        let guard = lock.hold().await.expect("held");
+        // The start takes longer than a piece of work may, and so do all pieces together.
+        assert!(tokio::time::timeout(2 * LIMIT, guard.lost()).await.is_err(), "{}", kin.name);
+        let mut began = Instant::now();
+        for _ in 0..4 {
+            guard.progress();
+            began = Instant::now();
+            assert!(tokio::time::timeout(LIMIT / 2, guard.lost()).await.is_err(), "{}", kin.name);
+        }
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Stalled, "{}", kin.name);
+        assert_took(began, LIMIT);
+        guard.progress();
+        assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled), "{}", kin.name);
+    });
+    join_all(all).await;
 }
 
 #[tokio::test]
-async fn permits_are_released_at_their_limits_one_by_one() {
+async fn start_that_takes_too_long_is_a_stall() {
     let world = World::new().await;
-    let brief = Semaphore::with_options(&world.session, &world.path, 2, limited(LIMIT)).expect("a semaphore");
-    let lasting = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
-    let (ends, stays) = (brief.acquire().await.expect("held"), lasting.acquire().await.expect("held"));
-    let next = soon("the permit that ends", lasting.acquire()).await.expect("held");
-    assert_eq!(ends.state(), HoldState::Lost(Loss::Stalled));
-    assert_eq!((stays.state(), next.state()), (HoldState::Held, HoldState::Held));
-    stays.release().await.expect("released");
-    next.release().await.expect("released");
-    assert_eq!(lasting.available_permits().await.expect("counted"), 2);
+    let options = limited(AMPLE).with_start_limit(LIMIT);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let granted = Instant::now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Stalled);
+    assert_took(granted, LIMIT);
 }
 
-/// The first look after a pause of the process is right.
+/// A process that stands still cannot move its work. When it goes on, the work has a little time.
 #[tokio::test]
-async fn pause_past_the_limit_is_noticed_at_the_first_look() {
+async fn pause_past_the_limit_is_no_stall_of_the_work() {
+    for moves in [true, false] {
+        let world = World::new().await;
+        let timeout = world.session.timeout();
+        let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        stall(LIMIT + timeout / 32);
+        assert_eq!(guard.state(), HoldState::Held);
+        let mut goes_on = Instant::now();
+        let mut rest = timeout / 16;
+        if moves {
+            guard.progress();
+            (goes_on, rest) = (Instant::now(), LIMIT);
+        }
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Stalled);
+        assert_took(goes_on, rest);
+    }
+}
+
+/// Its session may have ended, so trust decides.
+#[tokio::test]
+async fn pause_past_the_limit_and_the_trust_is_a_loss() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
-    stall(LIMIT);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
-    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Stalled))));
-    world.wait_empty().await;
+    stall(world.session.timeout());
+    assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
 }
 
 #[tokio::test]
