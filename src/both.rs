@@ -58,6 +58,11 @@ impl Both {
     pub fn new(old: Arc<dyn DistributedLock>, new: Arc<dyn DistributedLock>) -> Self {
         Self { old, new }
     }
+
+    /// The lock that a contender contends for.
+    fn of(&self, contender: &Contender) -> &dyn DistributedLock {
+        if contender.path() == self.new.path() { &*self.new } else { &*self.old }
+    }
 }
 
 impl fmt::Debug for Both {
@@ -129,11 +134,11 @@ impl DistributedLock for Both {
     }
 
     async fn revoke(&self, contender: &Contender) -> Result<bool> {
-        Ok(self.new.revoke(contender).await? || self.old.revoke(contender).await?)
+        self.of(contender).revoke(contender).await
     }
 
     async fn break_lock(&self, contender: &Contender) -> Result<bool> {
-        Ok(self.new.break_lock(contender).await? || self.old.break_lock(contender).await?)
+        self.of(contender).break_lock(contender).await
     }
 }
 
@@ -166,6 +171,11 @@ impl LockGuard for BothGuard {
 
     fn valid_for(&self) -> Duration {
         self.new.valid_for().min(self.old.valid_for())
+    }
+
+    fn progress(&self) {
+        self.new.progress();
+        self.old.progress();
     }
 
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {

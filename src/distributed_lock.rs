@@ -114,6 +114,10 @@ pub trait LockGuard: Debug + Send + Sync {
     /// [`Hold::valid_for`](crate::HoldMonitor::valid_for).
     fn valid_for(&self) -> Duration;
 
+    /// Reports that the work under the lock moves; by default does nothing. See
+    /// [`HoldMonitor::progress`](crate::HoldMonitor::progress).
+    fn progress(&self) {}
+
     /// Resolves when someone asks the holder to release; by default never. See
     /// [`Hold::revoke_requested`](crate::HoldMonitor::revoke_requested).
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {
@@ -246,6 +250,10 @@ macro_rules! guards {
 
             fn valid_for(&self) -> Duration {
                 (**self).valid_for()
+            }
+
+            fn progress(&self) {
+                (**self).progress();
             }
 
             fn revoke_requested(&self) -> BoxFuture<'static, ()> {

@@ -33,7 +33,6 @@ macro_rules! for_all_recipes {
             multi_lock => MULTI_LOCK;
             mixed_multi_lock => MIXED_MULTI_LOCK;
             election => ELECTION;
-            both => BOTH;
         }
     };
 }

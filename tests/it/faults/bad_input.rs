@@ -209,6 +209,7 @@ async fn invalid_options_are_refused_by_every_recipe() {
             ["65537 bytes", "65536 are the most"],
         ),
         (Options::new().with_stall_limit(Duration::ZERO), "stall_limit", ["zero", "give a longer one"]),
+        (Options::new().with_start_limit(Duration::MAX), "start_limit", ["no stall limit", "give one"]),
         (Options::new().with_acls(Acls::new(&[])), "acls", ["there are none", "give at least one"]),
         (Options::new().with_acls(Acls::new(&many)), "acls", ["bytes", "are the most for one node"]),
     ] {

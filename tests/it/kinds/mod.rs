@@ -9,8 +9,6 @@ mod eligible;
 #[cfg(feature = "scenes")]
 mod enqueue;
 #[cfg(feature = "scenes")]
-mod stall_limit;
-#[cfg(feature = "scenes")]
 mod members;
 #[cfg(feature = "scenes")]
 mod monitor;
@@ -26,3 +24,5 @@ mod semaphore;
 mod semaphore_share;
 #[cfg(feature = "scenes")]
 mod slots;
+#[cfg(feature = "scenes")]
+mod stall_limit;

@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use testbed::next_look;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock};
 
-use crate::family::{FAMILY, turn};
-use crate::support::{World, assert_took, ends_at, hosts, locking, soon, stall};
+use crate::family::FAMILY;
+use crate::support::{World, assert_took, hosts, locking, soon, stall};
 
 /// A limit that a test waits for.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -17,28 +17,6 @@ const AMPLE: Duration = Duration::from_secs(5);
 
 fn limited(limit: Duration) -> Options {
     Options::new().with_stall_limit(limit)
-}
-
-#[tokio::test]
-async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
-    let all = FAMILY.iter().map(async |kin| {
-        let world = World::new().await;
-        let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
-        let rival = kin.rival(&world.other().await, &world.path);
-        let guard = lock.hold().await.expect("held");
-        let (lost, changed) = (guard.lost(), guard.changed());
-        let waiting = tokio::spawn(async move { rival.hold().await });
-        assert_eq!(ends_at(guard.valid_for(), lost).await, Loss::Stalled, "{}", kin.name);
-        assert_eq!(changed.await, HoldState::Lost(Loss::Stalled), "{}", kin.name);
-        assert_eq!(guard.valid_for(), Duration::ZERO, "{}", kin.name);
-        let next = turn(kin, waiting).await;
-        assert!(next.fencing_token() > guard.fencing_token(), "{}", kin.name);
-        let error = guard.release().await.expect_err("it is lost");
-        assert!(matches!(error, Error::Lost(Loss::Stalled)), "{}: {error:?}", kin.name);
-        next.release().await.expect("released");
-        kin.wait_empty(&world).await;
-    });
-    join_all(all).await;
 }
 
 #[tokio::test]

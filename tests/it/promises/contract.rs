@@ -8,10 +8,10 @@ use testbed::Server;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Proxy, Request, Verdict};
 use tokio::task::JoinHandle;
-use zookeeper_recipes::{DistributedLock, Error, FencingToken, HoldState, Loss};
+use zookeeper_recipes::{DistributedLock, Error, FencingToken, HoldState, Loss, Options};
 
 use crate::recipes::*;
-use crate::support::{ROUND_TRIP, World, at_most, children, connect, ends_at, exact_or, soon};
+use crate::support::{ROUND_TRIP, World, assert_took, at_most, children, connect, ends_at, exact_or, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -25,6 +25,7 @@ macro_rules! contract {
 
             rows!($of =>
                 queues_in_order, hands_over, tries, limits_time, releases_when_dropped, reports_its_loss,
+                loses_it_when_its_work_stands_still,
                 grants_the_second_lock_of_a_killed_session_in_the_next, notices_a_release_between_its_listing_and_its_watch,
                 passes_over_a_dead_waiter_in_the_middle, is_granted_to_the_next_when_its_holder_dies,
                 queues_again_at_the_tail_when_its_session_ends, is_lost_when_a_node_is_deleted
@@ -34,6 +35,7 @@ macro_rules! contract {
 }
 
 for_all_recipes!(contract);
+contract! { both => BOTH; }
 
 async fn excludes(recipe: &Recipe) {
     let world = World::of(recipe).await;
@@ -186,6 +188,26 @@ async fn reports_its_loss(recipe: &Recipe) {
     assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
     let guard = soon("a new session", lock.lock()).await.expect("held in the renewed session");
     guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+async fn loses_it_when_its_work_stands_still(recipe: &Recipe) {
+    let world = World::of(recipe).await;
+    let limited = Options::new().with_stall_limit(Duration::from_secs(1));
+    let lock = (recipe.lock)(&world.session.clone().with_lock_options(limited), &world.path);
+    let other = (recipe.other)(&world.other().await, &world.path);
+    let guard = lock.lock().await.expect("held");
+    let waiting = tokio::spawn(async move { other.lock().await });
+    let (lost, began) = (guard.lost(), Instant::now());
+    guard.progress();
+    assert_eq!(soon("the loss", lost).await, Loss::Stalled);
+    assert_took(began, Duration::from_secs(1));
+    let next = soon("its turn", waiting).await.expect("no panic").expect("held");
+    assert!(next.fencing_token() > guard.fencing_token());
+    guard.progress();
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Stalled));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Stalled))));
+    next.release().await.expect("released");
     world.wait_empty().await;
 }
 

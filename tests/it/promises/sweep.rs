@@ -437,6 +437,7 @@ macro_rules! sweeps {
 }
 
 for_all_recipes!(sweeps);
+sweeps! { both => BOTH; }
 
 /// The other calls, for the kinds whose nodes or whose order differ; those of several nodes, which take longest, with fewer faults.
 #[cfg(feature = "scenes")]

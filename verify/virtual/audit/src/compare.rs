@@ -251,6 +251,7 @@ fn find(life: &mut Life, wire: &Wire) -> Vec<String> {
         Some((node.to_owned(), at.filter(|at| life.asks[*at].at < sent.at)))
     };
     let all_created: Vec<_> = wire.sent.iter().map(created).collect();
+    wire.sent.iter().for_each(|sent| paths.learn_root(&sent.request));
     for (sent, created) in wire.sent.iter().zip(&all_created) {
         match created {
             Some((_, Some(ask))) => paths.learn(&life.asks[*ask].ask, &sent.request),

@@ -7,7 +7,11 @@ use simulation::{Request, Write};
 
 /// The texts of lock paths. A machine knows them by numbers, and the first create under a path shows its text.
 #[derive(Debug, Default)]
-pub(crate) struct Paths(HashMap<Path, String>);
+pub(crate) struct Paths {
+    known: HashMap<Path, String>,
+    /// The chroot of the client, or `/`: nothing is asked above it.
+    root: String,
+}
 
 impl Paths {
     /// Learns the texts from the request for a create.
@@ -15,13 +19,13 @@ impl Paths {
         let Ask::Create { spec, .. } = ask else { return };
         let parents = created(request).filter_map(|node| node.rsplit_once('/'));
         for ((path, _), (parent, _)) in spec.queues.iter().zip(parents) {
-            self.0.insert(*path, parent.to_owned());
+            self.known.insert(*path, parent.to_owned());
         }
     }
 
     /// Whether a path is this one, or its text is not known.
     fn is(&self, path: Path, text: &str) -> bool {
-        self.0.get(&path).is_none_or(|known| known == text)
+        self.known.get(&path).is_none_or(|known| known == text)
     }
 
     /// Whether a node has our spelling of this name.
@@ -35,9 +39,16 @@ impl Paths {
         nodes.len() == paths.len() && nodes.iter().zip(paths).all(|(node, path)| self.is_own(*node, path))
     }
 
-    /// Whether it is the root of a client, of which all paths are children.
-    fn is_root(&self, text: &str) -> bool {
-        text == "/" || self.0.values().any(|path| path.starts_with(text))
+    /// Learns the root from a request of the session.
+    pub(crate) fn learn_root(&mut self, request: &Request) {
+        let checks = only(request, check);
+        let asked = match request {
+            Request::Exists { path, .. } => Some(path.as_str()),
+            _ => checks.first().copied(),
+        };
+        if let Some(path) = asked.filter(|path| self.root.is_empty() || path.len() < self.root.len()) {
+            path.clone_into(&mut self.root);
+        }
     }
 }
 
@@ -129,7 +140,7 @@ pub(crate) fn fits(ask: &Ask, paths: &Paths, request: &Request) -> bool {
         }
         (Ask::Barrier { path, .. }, _) => matches!(only(request, check)[..], [sent] if paths.is(*path, sent)),
         (Ask::Confirm { nodes, .. }, _) => paths.are_own(nodes, &only(request, check)),
-        (Ask::Check, _) => matches!(only(request, check)[..], [sent] if paths.is_root(sent)),
+        (Ask::Check, _) => matches!(only(request, check)[..], [sent] if paths.root == sent),
         (Ask::Delete { nodes, .. }, _) => paths.are_own(nodes, &only(request, delete)),
         (Ask::Replace { path, name, guid, .. }, _) => match writes(request) {
             [Write::Create { path: reader, .. }, Write::Delete { path: writer, .. }] => {
@@ -138,7 +149,7 @@ pub(crate) fn fits(ask: &Ask, paths: &Paths, request: &Request) -> bool {
             _ => false,
         },
         (Ask::ListOwn, Request::GetEphemerals(_)) => true,
-        (Ask::Read, Request::Exists { path, .. }) => paths.is_root(path),
+        (Ask::Read, Request::Exists { path, .. }) => paths.root == *path,
         _ => false,
     }
 }
