@@ -25,8 +25,9 @@ macro_rules! contract {
 
             rows!($of =>
                 queues_in_order, hands_over, tries, limits_time, releases_when_dropped, reports_its_loss,
-                grants_the_second_lock_of_a_killed_session_in_the_next, notices_a_release_between_its_listing_and_its_watch,
-                passes_over_a_dead_waiter_in_the_middle, is_granted_to_the_next_when_its_holder_dies,
+                grants_the_second_lock_of_a_killed_session_in_the_next,
+                notices_a_release_between_its_listing_and_its_watch, passes_over_a_dead_waiter_in_the_middle,
+                is_granted_to_the_next_when_its_holder_dies,
                 queues_again_at_the_tail_when_its_session_ends, is_lost_when_a_node_is_deleted
             );
         }
