@@ -10,7 +10,7 @@ use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, at_most, exact_or, hosts, polled, soon};
+use crate::support::{BRIEF, ROUND_TRIP, TIMEOUT, World, at_every_frame, at_most, exact_or, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -198,8 +198,8 @@ async fn downgrade_dropped_at_any_poll_releases_the_lock() {
 #[tokio::test]
 async fn downgrade_of_a_lost_lock_returns_the_lost_guard() {
     for loss in [Loss::Deleted, Loss::Expired, Loss::Closed, Loss::TrustEnded, Loss::Stalled] {
-        let world = World::brief().await;
-        let limit = if loss == Loss::Stalled { BRIEF / 10 } else { 10 * BRIEF };
+        let world = if loss == Loss::TrustEnded { World::brief().await } else { World::new().await };
+        let limit = if loss == Loss::Stalled { BRIEF / 5 } else { 10 * TIMEOUT };
         let options = Options::new().with_stall_limit(limit);
         let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
         let writing = lock.write().await.expect("held");

@@ -25,9 +25,9 @@ macro_rules! contract {
 
             rows!($of =>
                 queues_in_order, hands_over, tries, limits_time, releases_when_dropped, reports_its_loss,
-                loses_it_when_its_work_stands_still,
-                grants_the_second_lock_of_a_killed_session_in_the_next, notices_a_release_between_its_listing_and_its_watch,
-                passes_over_a_dead_waiter_in_the_middle, is_granted_to_the_next_when_its_holder_dies,
+                loses_it_when_its_work_stands_still, grants_the_second_lock_of_a_killed_session_in_the_next,
+                notices_a_release_between_its_listing_and_its_watch, passes_over_a_dead_waiter_in_the_middle,
+                is_granted_to_the_next_when_its_holder_dies,
                 queues_again_at_the_tail_when_its_session_ends, is_lost_when_a_node_is_deleted
             );
         }
