@@ -42,12 +42,13 @@ use crate::shards::owned::Owned;
 use crate::shards::plan_node::Reader;
 use crate::shards::shard::{Served, Shard, serve};
 use crate::shards::view::View;
-use crate::tools::Announcement;
-use crate::tools::Plan;
-use crate::tools::Rules;
+use crate::tools::{Announcement, Plan, Rules};
 
 /// The longest time between two runs of the loop, and between two looks for waiters.
 const TURN: Duration = Duration::from_secs(1);
+
+/// Changes of the set of owned shards are logged together, as after a pause of the process.
+const SOON: Duration = Duration::from_millis(100);
 
 /// The least time between two looks for waiters at the locks of shards that this member should not own.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
@@ -77,6 +78,8 @@ pub(crate) struct Worker {
     states: Vec<State>,
     /// The last pause of each shard.
     pauses: HashMap<u32, Duration>,
+    /// When to log the number of owned shards, after a change.
+    shown_at: Option<Instant>,
     tasks: JoinSet<Done>,
     /// The shard of each task that waits for a lock or serves.
     shards: HashMap<Id, u32>,
@@ -173,6 +176,7 @@ impl Worker {
             meter: Meter::new(&inner.path),
             states: (0..inner.count).map(|_| State::Idle).collect(),
             pauses: HashMap::new(),
+            shown_at: None,
             tasks: JoinSet::new(),
             shards: HashMap::new(),
             is_looking: false,
@@ -290,8 +294,7 @@ impl Worker {
     /// Computes the plan of the present names and rules. The member follows it after the settling time.
     fn plan(&mut self) {
         if !self.names.is_empty() && self.names.iter().all(|name| self.rules.is_drained(name)) {
-            let (path, name) = (&self.inner.path, &self.inner.name);
-            tracing::warn!(path, name, "all members are drained, so no drain counts");
+            tracing::warn!(path = self.inner.path, "all members are drained, so no drain counts");
         }
         let plan = Plan::with_rules(self.inner.count, self.names.clone(), &self.rules);
         self.view.see(plan, Instant::now());
@@ -339,6 +342,9 @@ impl Worker {
 
     fn measure(&mut self) {
         let owned = self.inner.owned.borrow().len();
+        if self.shown_at.take_if(|at| *at <= Instant::now()).is_some() {
+            tracing::info!(path = self.inner.path, name = self.inner.name, owned, "owns other shards");
+        }
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
         let unassigned = match is_alone {
             true => self.states.len() - owned,
@@ -390,6 +396,7 @@ impl Worker {
     fn serve(&mut self, shard: u32, guard: MutexGuard) {
         self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
         tracing::debug!(path = self.inner.path, name = self.inner.name, shard, "serves a shard");
+        self.shown_at.get_or_insert(Instant::now() + SOON);
         let (asked, limit, function) =
             (watch::Sender::new(false), self.inner.settings.drain_limit, self.function.clone());
         let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
@@ -471,8 +478,7 @@ impl Worker {
                 State::Idle if self.orphans.note(shard, lock, now) && self.is_member() && claims < most => {
                     claims += 1;
                     self.orphans.claimed(shard);
-                    let (path, name) = (&self.inner.path, &self.inner.name);
-                    tracing::info!(path, name, shard, "takes a shard that its planned owner does not take");
+                    tracing::info!(path = self.inner.path, shard, "takes a shard that has no owner");
                     self.queue(shard, true);
                 }
                 _ => {}
@@ -506,11 +512,11 @@ impl Worker {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
                 self.inner.ending.send_replace(Ending::Stopping);
             }
-            (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
-                Some(shard) => self.served(shard, Err(failed)),
-                // The user's function has not panicked. The runtime may have no timers, for example.
-                None => resume_unwind(failed.into_panic()),
-            },
+            (Err(failed), Some(shard)) if failed.is_panic() && self.is_served(shard) => {
+                self.served(shard, Err(failed))
+            }
+            // The user's function has not panicked. The runtime may have no timers, for example.
+            (Err(failed), _) if failed.is_panic() => resume_unwind(failed.into_panic()),
             // An aborted task, or a leave that was announced.
             _ => {}
         }
@@ -551,6 +557,7 @@ impl Worker {
             }
         }
         self.states[shard as usize] = State::Idle;
+        self.shown_at.get_or_insert(Instant::now() + SOON);
         let mut monitor = None;
         self.inner.owned.send_modify(|owned| monitor = owned.remove(&shard));
         // The drop may call log layers of the user. So the set is not locked here.
@@ -601,12 +608,8 @@ impl Worker {
             State::Paused { until } => Some(*until),
             _ => None,
         });
-        [self.view.due(), look, orphans]
-            .into_iter()
-            .flatten()
-            .chain(pauses)
-            .fold(now + TURN, Instant::min)
-            .max(now)
+        let dues = [self.view.due(), look, orphans, self.shown_at].into_iter().flatten().chain(pauses);
+        dues.fold(now + TURN, Instant::min).max(now)
     }
 }
 

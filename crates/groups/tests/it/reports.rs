@@ -1,4 +1,4 @@
-//! What a member logs and counts: functions that return, panics, and an outage.
+//! What a member logs and counts: functions that return, panics, a pause of its process, and an outage.
 
 use std::panic::panic_any;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use tracing::Level;
 use zookeeper_groups::metrics as names;
 
 use crate::metrics::Numbers;
-use crate::support::Fleet;
+use crate::support::{Fleet, TIMEOUT};
 use crate::warnings::Warnings;
 
 /// As with a store that refuses the owner's token each time.
@@ -53,6 +54,24 @@ async fn panic_whose_value_panics_when_it_is_dropped_ends_one_shard() {
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     member.stop().await;
     fleet.ledger.judge();
+}
+
+/// All shards are lost and come back: two changes of the set.
+#[tokio::test]
+async fn pause_of_a_process_is_logged_once_and_so_is_its_return() {
+    let logged = Warnings::of("zookeeper_groups").down_to(Level::INFO);
+    let _listens = logged.listen();
+    let fleet = Fleet::new(15).await;
+    let _members = fleet.started(&["a"]).await;
+    sleep(Duration::from_secs(1)).await;
+    let before = logged.count("");
+    // No task runs meanwhile.
+    std::thread::sleep(TIMEOUT * 2);
+    fleet.ledger.until("a loss", |book| book.owned_by("a").is_empty()).await;
+    fleet.settled(&["a"]).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(logged.count("") <= before + 2, "{:#?}", logged.with(""));
+    assert!(logged.count("owned=15") >= 2 && logged.count("owned=0") == 1, "{:#?}", logged.with(""));
 }
 
 #[tokio::test]
