@@ -23,7 +23,7 @@ async fn main() -> Outcome {
     let mut server = Config::new();
     server.host("127.0.0.1").port(port.parse()?).user("lab").dbname("postgres");
     let session =
-        Session::lazy(Servers::new(std::env::var("ZK_HOSTS")?).with_session_timeout(Duration::from_secs(4)))?;
+        Session::lazy(Servers::new(&std::env::var("ZK_HOSTS")?).with_session_timeout(Duration::from_secs(4)))?;
     let (store, connection) = server.connect(NoTls).await?;
     tokio::spawn(connection);
     let lock = lock(&session, Arc::new(AdvisoryLock { server, key: 7 }))?;
