@@ -18,11 +18,10 @@ use crate::hold::HoldState;
 
 /// Two locks as one: whoever holds it holds both. With it a service moves from one lock to another while it runs, also from
 /// another system: [the guide](crate::guide::moving) has the rollouts. First all processes take `old` alone, then [`Both`], then
-/// `new` alone. Two rollouts that overlap exclude each other in the lock that both take.
+/// `new` alone. So the processes of one rollout and of the next always have one lock in common.
 ///
-/// `old` is acquired first, then `new`, and they are released in the reverse order. So two processes that take both never
-/// wait for each other. The loss of either is the loss of both. If `old` is lost while a call waits for `new`, the call begins
-/// again.
+/// `old` is acquired first, then `new`, and they are released in the reverse order, so callers cannot deadlock. The loss of
+/// either is the loss of both. If `old` is lost while a call waits for `new`, the call begins again.
 ///
 /// The token is that of `new`. Give `new` a [token epoch](crate::Options::with_token_epoch) above all tokens that `old` has
 /// given, or let the store forget them.

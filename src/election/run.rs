@@ -45,7 +45,7 @@ where
                 monitor.revoke();
                 lead.await
             }
-            () = turns(&mut eligible, false) => {
+            () = becomes(&mut eligible, false) => {
                 monitor.revoke();
                 lead.await
             }
@@ -72,8 +72,8 @@ where
     }
 }
 
-/// Waits until the candidate may stand, or until it may not any more.
-async fn turns(eligible: &mut Option<watch::Receiver<bool>>, wanted: bool) {
+/// Waits until the candidate may stand, or, if `wanted` is false, until it may not.
+async fn becomes(eligible: &mut Option<watch::Receiver<bool>>, wanted: bool) {
     let is_so = match eligible {
         Some(changes) => changes.wait_for(|is_eligible| *is_eligible == wanted).await.is_ok(),
         None => wanted,
@@ -87,11 +87,11 @@ async fn turns(eligible: &mut Option<watch::Receiver<bool>>, wanted: bool) {
 /// Campaigns while the candidate may stand, until the election is won.
 async fn win_if(eligible: &mut Option<watch::Receiver<bool>>, election: &Election) -> Result<Option<Leadership>> {
     loop {
-        turns(eligible, true).await;
+        becomes(eligible, true).await;
         tokio::select! {
             biased;
             // Dropping the campaign withdraws the candidate.
-            () = turns(eligible, false) => {}
+            () = becomes(eligible, false) => {}
             won = win(election) => return won,
         }
     }

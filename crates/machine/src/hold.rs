@@ -63,9 +63,7 @@ impl<T: Trust> Machine<T> {
     pub fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.phase(op)? {
             Phase::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
-            Phase::Held if self.is_due(Timer::Stall(op), now) && !self.is_stall_late(now, op) => {
-                Some(HoldState::Lost(Loss::Stalled))
-            }
+            Phase::Held if self.has_stalled(now, op) => Some(HoldState::Lost(Loss::Stalled)),
             Phase::Held if self.is_up && self.trust.fresh_until() >= now => Some(HoldState::Held),
             Phase::Held => Some(HoldState::Suspended),
             Phase::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
@@ -147,15 +145,20 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Returns whether the stall limit of a hold passed so long ago that the process has stood still since: nobody has looked.
-    fn is_stall_late(&self, now: Moment, op: Op) -> bool {
-        self.is_due(Timer::Stall(op), now.minus(self.timeout.0 / 64))
+    fn has_stalled(&self, now: Moment, op: Op) -> bool {
+        let due = self.timers.set.get(&Timer::Stall(op));
+        due.is_some_and(|due| *due <= now && !self.is_late(now, *due))
+    }
+
+    /// Returns whether a timer is so late that the process must have stood still: nobody has looked.
+    fn is_late(&self, now: Moment, due: Moment) -> bool {
+        due.plus(self.timeout.0 / 64) <= now
     }
 
     /// Ends a hold whose work stands still. If the process stood still, the work could not move, and gets a little more time.
-    pub fn stalled(&mut self, now: Moment, op: Op) {
-        let is_late = self.is_stall_late(now, op);
-        self.timers.remove(Timer::Stall(op));
+    /// `due`: when the limit passed.
+    pub fn stalled(&mut self, now: Moment, op: Op, due: Option<Moment>) {
+        let is_late = due.is_some_and(|due| self.is_late(now, due));
         match self.phase(op) {
             Some(Phase::Held) if is_late => self.timers.set(Timer::Stall(op), now.plus(self.timeout.0 / 16)),
             Some(Phase::Held) => self.finish(now, op, End::Lost(Loss::Stalled)),

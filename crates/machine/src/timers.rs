@@ -59,10 +59,11 @@ impl Timers {
         self.due.insert((at, timer));
     }
 
-    pub fn remove(&mut self, timer: Timer) {
-        if let Some(at) = self.set.remove(&timer) {
-            self.due.remove(&(at, timer));
-        }
+    /// Removes a timer. Returns when it was due.
+    pub fn remove(&mut self, timer: Timer) -> Option<Moment> {
+        let at = self.set.remove(&timer)?;
+        self.due.remove(&(at, timer));
+        Some(at)
     }
 
     pub fn next(&self) -> Option<Moment> {
@@ -95,11 +96,7 @@ impl<T: Trust> Machine<T> {
     }
 
     pub fn fire(&mut self, now: Moment, timer: Timer) {
-        if let Timer::Stall(op) = timer {
-            // It asks how late the timer is.
-            return self.stalled(now, op);
-        }
-        self.timers.remove(timer);
+        let due = self.timers.remove(timer);
         match timer {
             Timer::Resume => self.resume(now, false),
             Timer::Confirm => self.confirm_all(now),
@@ -107,7 +104,7 @@ impl<T: Trust> Machine<T> {
             Timer::Tick => self.tick(now),
             Timer::Renew => self.renew(now),
             Timer::TrustEnds => self.trust_ended(now),
-            Timer::Stall(_) => {}
+            Timer::Stall(op) => self.stalled(now, op, due),
             Timer::Turn(op) => self.turn_is_late(now, op),
             Timer::ListOwn => self.list_unwatched(now),
             Timer::FallbackPoll => self.fallback_poll(now),

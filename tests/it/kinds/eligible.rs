@@ -6,6 +6,12 @@ use zookeeper_recipes::{Election, HoldState};
 use super::candidate::Candidate;
 use crate::support::{World, until};
 
+/// The same election in two sessions.
+async fn elections(world: &World) -> [Election; 2] {
+    let sessions = [world.session.clone(), world.other().await];
+    sessions.map(|session| Election::new(&session, &world.path).expect("an election"))
+}
+
 /// A candidate whose term waits to be asked to end, and what decides whether it may stand.
 fn stand(election: &Election, may: bool) -> (Candidate, watch::Sender<bool>) {
     let (send, receive) = watch::channel(may);
@@ -21,8 +27,7 @@ fn leads(election: &Election) -> bool {
 #[tokio::test]
 async fn candidate_is_in_the_queue_only_while_it_may_stand() {
     let world = World::with_path().await;
-    let [first, second] = [world.session.clone(), world.other().await]
-        .map(|session| Election::new(&session, &world.path).expect("an election"));
+    let [first, second] = elections(&world).await;
     let (leader, _always) = stand(&first, true);
     until("a leader", || leads(&first)).await;
     let (candidate, may) = stand(&second, false);
@@ -39,8 +44,7 @@ async fn candidate_is_in_the_queue_only_while_it_may_stand() {
 #[tokio::test]
 async fn leader_that_may_not_stand_any_more_resigns_and_queues_again_at_the_end() {
     let world = World::with_path().await;
-    let [first, second] = [world.session.clone(), world.other().await]
-        .map(|session| Election::new(&session, &world.path).expect("an election"));
+    let [first, second] = elections(&world).await;
     let (one, may) = stand(&first, true);
     until("the first", || leads(&first)).await;
     let (other, always) = stand(&second, true);

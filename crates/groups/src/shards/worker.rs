@@ -478,7 +478,7 @@ impl Worker {
                 State::Idle if self.orphans.note(shard, lock, now) && self.is_member() && claims < most => {
                     claims += 1;
                     self.orphans.claimed(shard);
-                    tracing::info!(path = self.inner.path, shard, "takes a shard that has no owner");
+                    tracing::info!(path = self.inner.path, name = self.inner.name, shard, "takes a free shard");
                     self.queue(shard, true);
                 }
                 _ => {}

@@ -68,6 +68,8 @@ struct Life {
     /// The upper half of the guids of its nodes.
     nonce: u64,
     asks: Vec<Asked>,
+    /// The requests without an outcome.
+    open: Vec<usize>,
     watches: Vec<Watched>,
     ended: Option<Instant>,
 }
@@ -198,6 +200,7 @@ fn lives(entries: &[(Instant, Entry)]) -> Vec<Life> {
                 let Some(life) = current.get_mut(machine) else { continue };
                 match action {
                     Action::Send(ask) => {
+                        life.open.push(life.asks.len());
                         life.asks.push(Asked { ask: ask.clone(), at, outcome: None, on_wire: None });
                     }
                     Action::Unwatch(watch) => life.unwatch(watch, *time),
@@ -216,8 +219,8 @@ impl Life {
     fn given(&mut self, event: &Event, place: Place) {
         match event {
             Event::Answer { ask, outcome, .. } => {
-                let is_its = |asked: &Asked| asked.outcome.is_none() && asked.ask == *ask;
-                let Some(asked) = self.asks.iter().position(is_its) else { return };
+                let Some(open) = self.open.iter().position(|at| self.asks[*at].ask == *ask) else { return };
+                let asked = self.open.remove(open);
                 self.asks[asked].outcome = Some((outcome.clone(), place));
                 if let (Some(watch), Outcome::Stat { .. } | Outcome::Names { .. }) = (watch(ask), outcome) {
                     self.watches.push(Watched { watch, asked, set: place.0, gone: None });

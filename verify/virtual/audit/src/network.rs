@@ -43,15 +43,8 @@ impl Tap {
     pub fn sent(&self, bytes: &[u8]) {
         let mut own = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         own.sent.take(bytes, |is_first, frame| {
-            let (connection, session) =
-                (self.connection, frame.get(BEFORE_SESSION..).and_then(|rest| Fields(rest).long()));
-            if is_first {
-                // A server that gives another session in its place does so to the machine of this one.
-                let session = session.filter(|session| *session != 0).map(i64::cast_unsigned);
-                session.into_iter().for_each(|session| self.record.add(Entry::Connected { connection, session }));
-            } else if let Some((xid, request)) = Request::read(frame) {
-                self.record.add(Entry::Sent { connection, xid, request: request.into() });
-            }
+            let entry = if is_first { self.continues(frame) } else { self.request(frame) };
+            entry.into_iter().for_each(|entry| self.record.add(entry));
         });
     }
 
@@ -61,6 +54,17 @@ impl Tap {
             let entry = if is_first { self.connected(frame) } else { self.answered(frame) };
             entry.into_iter().for_each(|entry| self.record.add(entry));
         });
+    }
+
+    /// A server that gives another session in place of this one does so to the machine of this one.
+    fn continues(&self, frame: &[u8]) -> Option<Entry> {
+        let session = Fields(frame.get(BEFORE_SESSION..)?).long()?.cast_unsigned();
+        (session != 0).then_some(Entry::Connected { connection: self.connection, session })
+    }
+
+    fn request(&self, frame: &[u8]) -> Option<Entry> {
+        let (xid, request) = Request::read(frame)?;
+        Some(Entry::Sent { connection: self.connection, xid, request: request.into() })
     }
 
     fn connected(&self, frame: &[u8]) -> Option<Entry> {
