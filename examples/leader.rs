@@ -40,7 +40,8 @@ async fn campaign(session: Session, address: &'static str, mut stopped: watch::R
     let stop = async { drop(stopped.wait_for(|stopped| *stopped).await) };
     let leads = election.run_until(stop, |term| async move {
         println!("{address} serves, with token {}", term.fencing_token());
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // The next term begins when the tasks of this one have ended.
+        term.spawn(async { tokio::time::sleep(Duration::from_millis(200)).await });
     });
     leads.await?;
     Ok(session.close().await?)

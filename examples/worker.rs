@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Config, Election, HoldMonitor, Session};
+use zookeeper_recipes::{Config, Election, Session, Term};
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -33,7 +33,7 @@ const ORDERS: &str = "/examples/worker-orders";
 
 /// Writes that an order is done, and returns the next. `None` if another worker leads. Here the store is ZooKeeper, whose transaction
 /// checks the leadership. Others compare `term.fencing_token()`: `UPDATE orders SET done = true, token = $1 … WHERE token <= $1`.
-async fn complete(term: &HoldMonitor, order: u64) -> Result<Option<u64>> {
+async fn complete(term: &Term, order: u64) -> Result<Option<u64>> {
     let Ok(mut writer) = term.check_writer() else { return Ok(None) };
     writer.add_set_data(ORDERS, order.to_string().as_bytes(), None)?;
     match writer.commit().await {
@@ -56,7 +56,7 @@ async fn next_order(session: &Session) -> Result<u64> {
 }
 
 /// Works through the orders until the term is to end, or another worker leads.
-async fn work(session: Session, term: HoldMonitor) {
+async fn work(session: Session, term: Term) {
     println!("leads, with token {}", term.fencing_token());
     let mut next = None;
     loop {

@@ -19,6 +19,7 @@ use crate::queue::Kind;
 use crate::session::Session;
 
 pub use self::observer::Observer;
+pub use self::term::Term;
 
 #[cfg(feature = "blocking")]
 pub(crate) use self::pauses::TermEnd;
@@ -193,9 +194,9 @@ impl Election {
     /// Campaigns and leads, term after term, until the future is dropped or the session is over. Use it for a service
     /// that leads whenever it can.
     ///
-    /// When the candidate is elected, it calls `term` with a [monitor](HoldMonitor) of the leadership, and runs the
-    /// returned future until that future ends or the leadership is lost. Then the candidate resigns and campaigns again. A
-    /// lost leadership is no error. A campaign that fails is logged as a warning and retried after a pause, of 100 ms at
+    /// When the candidate is elected, it calls `lead` with the [`Term`], and runs the returned future until that future ends or
+    /// the leadership is lost. When the [tasks](Term::spawn) of the term have ended, too, the candidate resigns and campaigns
+    /// again. A lost leadership is no error. A campaign that fails is logged as a warning and retried after a pause, of 100 ms at
     /// first and 5 s at most.
     ///
     /// After a term that panics, or that ends within a second while the leadership lasts (even on request), the candidate
@@ -203,7 +204,7 @@ impl Election {
     /// that another can lead. A panic is logged as an error with its text, a short term as a warning without a reason: log
     /// your error before the term returns. After a term of more than 30 s the next pause is 1 s again.
     ///
-    /// The candidate resigns only when the future of the term ends, even if that future drops the monitor. When the
+    /// The candidate resigns only when the future of the term ends, even if that future drops the [`Term`]. When the
     /// leadership is lost, the future of the term is dropped at its next `await`; see
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
@@ -234,12 +235,12 @@ impl Election {
     /// leading.abort();
     /// # }
     /// ```
-    pub fn run<F, R>(&self, term: F) -> impl Future<Output = Result<()>> + Send + use<F, R>
+    pub fn run<F, R>(&self, lead: F) -> impl Future<Output = Result<()>> + Send + use<F, R>
     where
-        F: FnMut(HoldMonitor) -> R + Send,
+        F: FnMut(Term) -> R + Send,
         R: Future<Output = ()> + Send,
     {
-        run_until(self.clone(), pending(), term)
+        run_until(self.clone(), pending(), lead)
     }
 
     /// Does the same as [`run`](Self::run) until `stop` resolves. Then it asks the term to end
@@ -274,13 +275,13 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn run_until<S, F, R>(&self, stop: S, term: F) -> impl Future<Output = Result<()>> + Send + use<S, F, R>
+    pub fn run_until<S, F, R>(&self, stop: S, lead: F) -> impl Future<Output = Result<()>> + Send + use<S, F, R>
     where
         S: Future<Output = ()> + Send,
-        F: FnMut(HoldMonitor) -> R + Send,
+        F: FnMut(Term) -> R + Send,
         R: Future<Output = ()> + Send,
     {
-        run_until(self.clone(), stop, term)
+        run_until(self.clone(), stop, lead)
     }
 
     /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do

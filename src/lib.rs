@@ -259,7 +259,7 @@ pub use crate::config::Config;
 #[doc(inline)]
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard};
-pub use crate::election::{Election, Leadership, Observer};
+pub use crate::election::{Election, Leadership, Observer, Term};
 #[doc(inline)]
 pub use crate::error::{Error, Loss, Result};
 pub use crate::fencing_token::FencingToken;

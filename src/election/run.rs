@@ -11,18 +11,17 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::election::pauses::TermEnd;
-use crate::election::{Election, Leadership};
+use crate::election::{Election, Leadership, Term};
 use crate::error::{Error, Result};
-use crate::hold::HoldMonitor;
 
 /// The first pause after a campaign that has failed. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Campaigns and leads, term after term, until `stop` resolves or the session is over.
-pub(super) async fn run_until<F, R>(election: Election, stop: impl Future<Output = ()>, mut term: F) -> Result<()>
+pub(super) async fn run_until<F, R>(election: Election, stop: impl Future<Output = ()>, mut lead: F) -> Result<()>
 where
-    F: FnMut(HoldMonitor) -> R,
+    F: FnMut(Term) -> R,
     R: Future<Output = ()>,
 {
     let (mut stop, mut pauses) = (pin!(stop.fuse()), election.pauses());
@@ -34,33 +33,39 @@ where
             won = win_if(&mut eligible, &election) => won?,
         };
         let Some(leadership) = won else { return Ok(()) };
-        let (began, monitor) = (Instant::now(), leadership.monitor());
-        // When `lead` ends, it has dropped the term's future, so the candidate resigns later. A panic of that drop is
+        let (began, term) = (Instant::now(), Term::new(leadership.monitor()));
+        // When `leads` ends, it has dropped the term's future, so the candidate resigns later. A panic of that drop is
         // caught, too.
-        let lead = async { monitor.run_until_lost(term(monitor.clone())).await };
-        let mut lead = pin!(AssertUnwindSafe(lead).catch_unwind());
+        let leads = async {
+            let led = term.run_until_lost(lead(term.clone())).await;
+            term.finished().await;
+            led
+        };
+        let mut leads = pin!(AssertUnwindSafe(leads).catch_unwind());
         let led = tokio::select! {
             biased;
             () = &mut stop => {
-                monitor.revoke();
-                lead.await
+                term.revoke();
+                leads.await
             }
             () = becomes(&mut eligible, false) => {
-                monitor.revoke();
-                lead.await
+                term.revoke();
+                leads.await
             }
-            led = &mut lead => led,
+            led = &mut leads => led,
         };
         let end = match led {
             Ok(Ok(())) => TermEnd::Returned,
             Ok(Err(ended)) => {
-                tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
+                tracing::info!(path = term.path(), %ended, "leadership has ended; campaigning again");
                 TermEnd::Lost
             }
             Err(panic) => TermEnd::Panicked(panic),
         };
         let led = began.elapsed();
         resign(leadership).await;
+        // After a panic, the end of the leadership has ended the tasks.
+        term.finished().await;
         if stop.is_terminated() {
             return Ok(());
         }

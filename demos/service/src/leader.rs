@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zookeeper_recipes::{Election, Error, HoldMonitor};
+use zookeeper_recipes::{Election, Error, Term};
 
 use crate::failure::Failure;
 use crate::http::App;
@@ -18,7 +18,7 @@ pub(crate) async fn lead(election: &Election, app: &App) -> Result<(), Error> {
 }
 
 /// Dropped when the leadership is lost, so it looks only for requests to end.
-async fn report(term: HoldMonitor, store: Store) {
+async fn report(term: Term, store: Store) {
     tracing::info!(token = %term.fencing_token(), "leads");
     loop {
         tokio::select! {

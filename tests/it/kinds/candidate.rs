@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use testbed::frames::Op;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, FencingToken, HoldMonitor, HoldState, Loss, Session};
+use zookeeper_recipes::{Election, Error, FencingToken, HoldState, Loss, Session, Term};
 
 use crate::support::{BRIEF, PATIENCE, ROUND_TRIP, World, at_most, children, pass, remove_path, soon, until};
 use crate::warnings::Warnings;
@@ -33,7 +33,7 @@ enum Step {
 /// Waits to be asked to end.
 fn in_order(
     steps: UnboundedSender<Step>,
-) -> impl FnMut(HoldMonitor) -> futures_util::future::BoxFuture<'static, ()> + Send {
+) -> impl FnMut(Term) -> futures_util::future::BoxFuture<'static, ()> + Send {
     move |term| {
         let steps = steps.clone();
         async move {
@@ -53,7 +53,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new<R>(election: Election, term: impl FnMut(HoldMonitor) -> R + Send + 'static) -> Self
+    pub(super) fn new<R>(election: Election, term: impl FnMut(Term) -> R + Send + 'static) -> Self
     where
         R: Future<Output = ()> + Send + 'static,
     {
@@ -330,4 +330,65 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     assert_eq!(world.admin.get_data(&data).await.expect("it is there").0, b"first");
     drop(terms);
     candidate.drop();
+}
+
+/// How a term goes on after it has spawned a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Returns,
+    Panics,
+    IsLost,
+}
+
+/// A candidate whose terms spawn a task each, which has ended when the receiver of its term is closed, or ends when that is sent
+/// `true`.
+fn spawning(world: &World, rest: Rest) -> (Candidate, UnboundedReceiver<watch::Sender<bool>>) {
+    let (send, terms) = unbounded_channel();
+    let candidate = Candidate::new(election(&world.session, &world.path), move |term| {
+        let (ends, mut end) = watch::channel(false);
+        drop(term.spawn(async move { end.wait_for(|ends| *ends).await.is_ok() }));
+        let _ = send.send(ends);
+        async move {
+            match rest {
+                Rest::Returns => {}
+                Rest::Panics => panic!("a mistake"),
+                Rest::IsLost => drop(term.ended().await),
+            }
+        }
+    });
+    (candidate, terms)
+}
+
+#[tokio::test]
+async fn leadership_lasts_until_the_tasks_of_its_term_have_ended() {
+    let world = World::new().await;
+    let warnings = Warnings::new();
+    let _listens = warnings.listen();
+    let (candidate, mut terms) = spawning(&world, Rest::Returns);
+    let task = soon("a term", terms.recv()).await.expect("leads");
+    pass(Duration::from_secs(65)).await;
+    assert!(candidate.is_leader() && !task.is_closed());
+    assert_eq!(warnings.count("tasks of a term that has ended still run"), 2);
+    task.send_replace(true);
+    soon("the next term", terms.recv()).await.expect("leads").send_replace(true);
+    candidate.stop().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn tasks_of_a_term_end_with_its_leadership_and_before_the_next_term() {
+    for rest in [Rest::Panics, Rest::IsLost] {
+        let world = World::new().await;
+        let (candidate, mut terms) = spawning(&world, rest);
+        let task = soon("a term", terms.recv()).await.expect("leads");
+        if rest == Rest::IsLost {
+            let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+            world.admin.delete(&node, None).await.expect("deleted");
+        }
+        let next = soon("the next term", terms.recv()).await.expect("leads");
+        assert!(task.is_closed(), "it was dropped");
+        candidate.drop();
+        soon("the end of the last task", next.closed()).await;
+        world.wait_empty().await;
+    }
 }

@@ -62,3 +62,37 @@ async fn leader_that_may_not_stand_any_more_resigns_and_queues_again_at_the_end(
     one.stop().await.expect("stopped");
     world.wait_empty().await;
 }
+
+/// How a leadership goes to a named candidate: all others may not stand until it leads.
+#[tokio::test]
+async fn named_candidate_leads_next_when_the_others_may_not_stand() {
+    let world = World::with_path().await;
+    let (mut candidates, mut elections) = (Vec::new(), Vec::new());
+    for count in 1..=3 {
+        let election = Election::new(&world.other().await, &world.path).expect("an election");
+        candidates.push(stand(&election, true));
+        world.wait_children(count).await;
+        elections.push(election);
+    }
+    let token = |at: usize| elections[at].current_term().expect("it leads").fencing_token();
+    let mut tokens = vec![token(0)];
+    for (_, may) in &candidates[..2] {
+        may.send_replace(false);
+    }
+    until("the third", || leads(&elections[2])).await;
+    tokens.push(token(2));
+    for (count, (_, may)) in candidates[..2].iter().enumerate() {
+        may.send_replace(true);
+        world.wait_children(count + 2).await;
+    }
+    for (at, next) in [(2, 0), (0, 1)] {
+        candidates[at].1.send_replace(false);
+        until("the next", || leads(&elections[next])).await;
+        tokens.push(token(next));
+    }
+    assert!(tokens.is_sorted_by(|one, other| one < other), "{tokens:?}");
+    for (candidate, _) in candidates {
+        candidate.stop().await.expect("stopped");
+    }
+    world.wait_empty().await;
+}
