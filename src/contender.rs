@@ -480,7 +480,7 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     Ok(match &lock.permits {
         // Every child takes up a permit, contender or not.
         Some((_, limit)) if queue.kind == Kind::Lease => {
-            with_room(contenders, (*limit as usize).saturating_sub(other_children))
+            with_room(contenders, (*limit.borrow() as usize).saturating_sub(other_children))
         }
         permits => in_order(contenders, permits.is_some()),
     })

@@ -11,6 +11,8 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
@@ -36,7 +38,7 @@ pub(crate) struct Lock {
     /// The nodes to create.
     draft: Arc<Draft>,
     /// A semaphore's queue of turns, and its number of permits.
-    pub(crate) permits: Option<(Queue, u32)>,
+    pub(crate) permits: Option<(Queue, watch::Receiver<u32>)>,
 }
 
 impl Lock {
@@ -46,7 +48,7 @@ impl Lock {
         session: &Session,
         path: &LockPath,
         options: &Options,
-        permits: Option<(Queue, u32)>,
+        permits: Option<(Queue, watch::Receiver<u32>)>,
         queues: Vec<Queue>,
         what: &'static str,
     ) -> Result<Self> {
@@ -74,7 +76,7 @@ impl Lock {
         let in_turn = permits.as_ref().map(|(turns, limit)| {
             let turn = vec![(turns.path.clone(), turns.kind)];
             let turn = Draft { options: options.clone(), queues: turn, ..Draft::default() };
-            Permits { limit: *limit, turn: Arc::new(turn) }
+            Permits { limit: limit.clone(), turn: Arc::new(turn) }
         });
         let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
         let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
@@ -124,8 +126,21 @@ impl Lock {
         }
     }
 
-    fn queue(&self, waits: bool, progress: Option<&Arc<Progress>>) -> Acquire {
-        Acquire::new(self.session.core(), &self.draft, waits, progress.cloned())
+    async fn queue(&self, waits: bool, progress: Option<&Arc<Progress>>) -> Result<Granted, Failed> {
+        let mut limit = self.permits.as_ref().map(|(_, limit)| limit.clone());
+        let mut acquire = Acquire::new(self.session.core(), &self.draft, waits, progress.cloned());
+        while let Some(changes) = &mut limit {
+            tokio::select! {
+                biased;
+                granted = &mut acquire => return granted,
+                changed = changes.changed() => match changed {
+                    Ok(()) => acquire.change_permits(*changes.borrow_and_update()),
+                    // The number does not change any more.
+                    Err(_) => limit = None,
+                },
+            }
+        }
+        acquire.await
     }
 
     /// Queues and waits for the grant, for at most `limit`. Returns `None` if the call timed out after a contender was ahead.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Result};
@@ -19,9 +20,9 @@ use crate::session::Session;
 /// it has all of its permits. So no two callers each keep permits that the other one needs, and small requests do not
 /// overtake large ones.
 ///
-/// The number of permits is configured in every client, and not stored. If clients disagree, each takes permits only
-/// while no more than *its* number are in use, its own included. A client that allows fewer also holds up the waiters
-/// behind it.
+/// The number of permits is configured in every client, and not stored, unless the clients [follow](Self::following) a number. If
+/// clients disagree, each takes permits only while no more than *its* number are in use, its own included. A client that allows
+/// fewer also holds up the waiters behind it.
 ///
 /// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore and a
 /// [`Mutex`](crate::Mutex), or another lock, at one path do not see each other: both are granted at the same time.
@@ -63,7 +64,7 @@ use crate::session::Session;
 pub struct Semaphore {
     /// The lock for one permit.
     permit: Lock,
-    permits: u32,
+    permits: watch::Receiver<u32>,
 }
 
 impl Semaphore {
@@ -85,7 +86,46 @@ impl Semaphore {
         if permits == 0 {
             return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
         }
-        Ok(Self { permit: lock(session, &LockPath::new(path)?, &options, 1, permits)?, permits })
+        Self::following(session, path, watch::channel(permits).1, options)
+    }
+
+    /// Creates a handle whose number of permits is the value of `permits`, and changes with it. Waiting calls keep their positions.
+    /// Sends nothing.
+    ///
+    /// If there are fewer permits than before, those in use stay in use, and a call waits until few enough are. If it wants more
+    /// than there are, it waits for a larger number, and all callers behind it wait, too. With zero, nobody gets a permit. A
+    /// [`Waiting`] learns of a change when it is polled. After the sender is gone, the last value counts.
+    ///
+    /// Each client of the path has to learn the number by itself. For a number that a node of the servers has, see
+    /// [`SharedCount`](https://docs.rs/zookeeper-groups/latest/zookeeper_groups/struct.SharedCount.html).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::{Options, Semaphore};
+    ///
+    /// let (limit, permits) = tokio::sync::watch::channel(10);
+    /// let api = Semaphore::following(&session, "/limits/geocoder", permits, Options::new())?;
+    /// let permit = api.acquire().await?;
+    /// // At night:
+    /// limit.send_replace(50);
+    /// assert_eq!(api.permits(), 50);
+    /// # drop(permit);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn following(
+        session: &Session,
+        path: &str,
+        permits: watch::Receiver<u32>,
+        options: Options,
+    ) -> Result<Self> {
+        Ok(Self { permit: lock(session, &LockPath::new(path)?, &options, 1, &permits)?, permits })
     }
 
     /// Joins the queue and waits for one permit, for as long as it takes.
@@ -212,7 +252,7 @@ impl Semaphore {
     /// Returns the number of permits of the semaphore.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.permits
+        *self.permits.borrow()
     }
 
     /// Returns the number of free permits, as far as the connected server knows, which may be behind the others. A
@@ -237,7 +277,7 @@ impl Semaphore {
         let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
         let leases =
             session.attempt_within_timeout(|zk| async move { leases.list(session.core(), &zk).await }).await?;
-        Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
+        Ok(self.permits().saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
     /// Counts the callers in the queue for permits, of all sessions, in one small request. A caller that is about to
@@ -274,7 +314,7 @@ impl Semaphore {
         // The holders have nodes in `leases`, and the first waiter has its own there already; no other waiter has. So the first
         // waiter misses as many permits as there are nodes beyond the number of permits.
         let count = session.attempt_within_timeout(|zk| async move { leases.occupancy(&zk).await }).await?;
-        Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits))
+        Ok(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(self.permits()))
     }
 
     /// Lists the holders of permits, with one contender for each permit, the oldest first.
@@ -302,10 +342,12 @@ impl Semaphore {
     fn many(&self, count: u32) -> Result<Lock> {
         let reason = match count {
             0 => "none would be acquired; give at least one".to_owned(),
-            count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
+            count if count > self.permits() => {
+                format!("{count} are wanted, and there are only {}", self.permits())
+            }
             count => {
                 let Lock { session, path, options, .. } = &self.permit;
-                return lock(session, path, options, count, self.permits);
+                return lock(session, path, options, count, &self.permits);
             }
         };
         Err(Error::invalid("permits", reason))
@@ -323,11 +365,17 @@ impl Semaphore {
 }
 
 /// Creates the lock for `count` permits. It has a node in the queue of callers, and a node for each permit.
-fn lock(session: &Session, path: &LockPath, options: &Options, count: u32, permits: u32) -> Result<Lock> {
+fn lock(
+    session: &Session,
+    path: &LockPath,
+    options: &Options,
+    count: u32,
+    permits: &watch::Receiver<u32>,
+) -> Result<Lock> {
     let turns = Queue::new(&LockPath::new(&path.child(TURNS))?, Kind::Lock);
     let leases = Queue::new(&LockPath::new(&path.child(LEASES))?, Kind::Lease);
     let leases = Queue { width: count as usize, ..leases };
-    Lock::new(session, path, options, Some((turns, permits)), vec![leases], "permits")
+    Lock::new(session, path, options, Some((turns, permits.clone())), vec![leases], "permits")
 }
 
 for_operators!(Semaphore: |semaphore| &semaphore.permit);

@@ -19,7 +19,7 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
         None => Admission::First,
         Some(Permits { limit, turn }) => {
             let turn = turn.queues.first().map(|(path, _)| state.number(path.as_str()));
-            Admission::Permits { limit: *limit, turn }
+            Admission::Permits { limit: *limit.borrow(), turn }
         }
     };
     let stall_limit = draft.options.stall_limit().map(|limit| {
@@ -62,6 +62,13 @@ pub(crate) struct Acquire {
 impl Acquire {
     pub(crate) fn new(core: &Arc<Core>, draft: &Arc<Draft>, waits: bool, progress: Option<Arc<Progress>>) -> Self {
         Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None }
+    }
+
+    /// Changes how many permits the semaphore has.
+    pub(crate) fn change_permits(&self, limit: u32) {
+        if let Some(op) = self.op {
+            self.core.handle(&mut self.core.lock_current(), Event::Permits { op, limit });
+        }
     }
 
     fn begin(&self, state: &mut State, op: Op) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::driver::names;
 use crate::machine::{Kind, Op, is_turn};
 use crate::options::Options;
@@ -21,8 +23,8 @@ pub(crate) struct Draft {
 /// What an acquisition of a semaphore's permits needs. If it cannot get them at once, it first queues for its turn.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    /// The number of permits that the semaphore has.
-    pub(crate) limit: u32,
+    /// The number of permits that the semaphore has, from now on.
+    pub(crate) limit: watch::Receiver<u32>,
     /// The draft of the node that queues for a turn.
     pub(crate) turn: Arc<Draft>,
 }

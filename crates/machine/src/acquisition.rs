@@ -52,6 +52,19 @@ impl Admission {
     }
 }
 
+impl Spec {
+    /// Returns the number of permits of a semaphore.
+    pub fn permits(&self) -> Option<u32> {
+        if let Admission::Permits { limit, .. } = self.admission { Some(limit) } else { None }
+    }
+
+    pub fn set_permits(&mut self, permits: u32) {
+        if let Admission::Permits { limit, .. } = &mut self.admission {
+            *limit = permits;
+        }
+    }
+}
+
 /// An acquisition whose handle is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquisition {

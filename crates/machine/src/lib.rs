@@ -258,6 +258,11 @@ pub enum Event {
     Downgrade(Op),
     /// The work under this hold moves.
     Progress(Op),
+    /// The semaphore of this acquisition has another number of permits now.
+    Permits {
+        op: Op,
+        limit: u32,
+    },
     /// A caller waits for the loss of this hold, so the loss has to be noticed at once.
     WatchForLoss(Op),
     /// The handle is gone: its future or guard was dropped at any point, or its result was read.
@@ -393,6 +398,7 @@ impl<T: Trust> Machine<T> {
             Event::Release(op) => self.release(now, op),
             Event::Downgrade(op) => self.downgrade(op),
             Event::Progress(op) => self.progress(now, op),
+            Event::Permits { op, limit } => self.change_permits(op, limit),
             Event::WatchForLoss(op) => self.watch_for_loss(op),
             Event::Abandon(op) => self.abandon(now, op),
             Event::Drain => self.drain(now),

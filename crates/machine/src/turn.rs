@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Spec, TURN, Timer, Trust, caller_of, is_turn,
-    turn_of,
+    Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Position, Spec, TURN, Timer, Trust, caller_of,
+    is_turn, turn_of,
 };
 
 impl<T: Trust> Machine<T> {
@@ -87,6 +87,17 @@ impl<T: Trust> Machine<T> {
                 self.ops.get_mut(&turn_of(op)).into_iter().for_each(|turn| turn.phase = Phase::Over(end));
             }
             _ => {}
+        }
+    }
+
+    /// Changes how many permits a caller's semaphore has. A hold keeps its permits.
+    pub(crate) fn change_permits(&mut self, op: Op, limit: u32) {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        for spec in [Some(&mut acquisition.spec), acquisition.in_turn.as_mut()].into_iter().flatten() {
+            Arc::make_mut(spec).set_permits(limit);
+        }
+        if let Some(at) = acquisition.queues.iter().position(|queue| queue.position == Position::PermitsTaken) {
+            self.request_listing(op, at);
         }
     }
 

@@ -3,9 +3,9 @@
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, watch};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
 use crate::support::{World, connect, locking, make_paths, soon, stat_until, until};
 
@@ -47,6 +47,58 @@ async fn all_permits_can_be_held_at_once() {
     ledger.assert_clean();
     assert_eq!(ledger.grants().len(), 3 * PERMITS as usize);
     wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn number_of_permits_changes_while_callers_wait() {
+    let world = World::new().await;
+    let (limit, permits) = watch::channel(1);
+    let follow = |session: &Session| {
+        Semaphore::following(session, &world.path, permits.clone(), Options::new()).expect("a semaphore")
+    };
+    let (here, there) = (follow(&world.session), follow(&world.other().await));
+    let first = here.acquire().await.expect("held");
+    let mut waiting = Vec::new();
+    for (turns, semaphore) in [&there, &here, &here, &there].into_iter().enumerate() {
+        let semaphore = semaphore.clone();
+        waiting.push(tokio::spawn(async move { semaphore.acquire().await }));
+        wait_counts(&world, turns + 1, 2).await;
+    }
+    let mut waiting = waiting.into_iter();
+    let mut next = async || {
+        let granted = soon("the next", waiting.next().expect("one more")).await;
+        granted.expect("no panic").expect("held")
+    };
+    limit.send_replace(3);
+    let two = [next().await, next().await];
+    wait_counts(&world, 2, 4).await;
+    assert_eq!((here.permits(), there.available_permits().await), (3, Ok(0)));
+    assert!(matches!(here.acquire_many(4).await, Err(Error::InvalidInput { .. })));
+    // Those in use stay in use, and two of them come back before there is room.
+    limit.send_replace(2);
+    first.release().await.expect("still held");
+    wait_counts(&world, 2, 3).await;
+    assert!(here.try_acquire().await.expect("asked").is_none());
+    drop(two);
+    let two = [next().await, next().await];
+    wait_counts(&world, 0, 2).await;
+    drop((limit, two));
+    wait_counts(&world, 0, 0).await;
+    assert_eq!(here.acquire_many(2).await.expect("the last number counts").count(), 2);
+}
+
+/// A session that was cut off when the number changed counts with the new one.
+#[tokio::test]
+async fn number_of_permits_changes_during_an_outage() {
+    let world = World::new().await;
+    let (limit, permits) = watch::channel(0);
+    let semaphore =
+        Semaphore::following(&world.session, &world.path, permits, Options::new()).expect("a semaphore");
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    wait_counts(&world, 1, 1).await;
+    world.proxy.cut_now();
+    limit.send_replace(1);
+    drop(soon("the permit", waiting).await.expect("no panic").expect("held"));
 }
 
 #[tokio::test]

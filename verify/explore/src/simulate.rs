@@ -102,6 +102,7 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
         closes: if random.u8(..4) == 0 { random.u16(1..4) } else { 0 },
         limits: random.u16(0..4),
         stalls: sizes.u16(0..4),
+        raises: sizes.u16(0..3),
         ..Budget::default()
     };
     World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)))
@@ -228,7 +229,7 @@ fn weight(act: &Act) -> u32 {
         | Act::Drain(_)
         | Act::Close(_)
         | Act::Stall { .. } => 1,
-        Act::Drop(..) | Act::Heal(_) | Act::Limit(..) | Act::Attend(..) => 2,
+        Act::Drop(..) | Act::Heal(_) | Act::Limit(..) | Act::Attend(..) | Act::Raise(..) => 2,
         _ => 40,
     }
 }

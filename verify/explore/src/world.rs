@@ -58,6 +58,8 @@ pub(crate) struct Budget {
     pub(crate) closes: u16,
     /// Holds that last as long as they may.
     pub(crate) limits: u16,
+    /// Sessions that learn that their semaphores have one permit more.
+    pub(crate) raises: u16,
     /// Clients that stand still.
     pub(crate) stalls: u16,
     /// Whether all sessions have one unique name.
@@ -82,6 +84,8 @@ pub(crate) struct World<T> {
     is_timed: bool,
     timeout: u64,
     pub(crate) broken: Option<&'static str>,
+    /// The most permits that a semaphore has had.
+    most_permits: u32,
     pub(crate) grants: Untracked<u32>,
     /// The transactions of the newest grants in each path, where time passes: of readers, and of those that exclude readers.
     pub(crate) tokens: Untracked<BTreeMap<(Path, bool), Zxid>>,
@@ -97,6 +101,8 @@ pub(crate) enum Act {
     Limit(usize, usize),
     /// Somebody wants to know when a hold is lost.
     Attend(usize, usize),
+    /// A user learns that its semaphore has one permit more.
+    Raise(usize, usize),
     Drain(usize),
     Close(usize),
     /// The quorum commits the client's next write.
@@ -161,6 +167,7 @@ impl<T: Doubt> World<T> {
             is_timed,
             timeout,
             broken: None,
+            most_permits: users.iter().flatten().filter_map(|user| user.spec.permits()).max().unwrap_or_default(),
             grants: Untracked(0),
             tokens: Untracked::default(),
         }
@@ -219,6 +226,9 @@ impl<T: Doubt> World<T> {
             }
             if self.budget.drops > 0 && user.op.is_some() {
                 acts.push(Act::Drop(c, u));
+            }
+            if self.budget.raises > 0 && user.spec.permits().is_some() {
+                acts.push(Act::Raise(c, u));
             }
         }
     }
@@ -355,6 +365,16 @@ impl<T: Doubt> World<T> {
                     Event::WatchForLoss(op)
                 };
                 self.handle(c, event);
+            }
+            Act::Raise(c, u) => {
+                self.budget.raises -= 1;
+                let user = &mut self.clients[c].users[u];
+                let limit = user.spec.permits().expect("it is of a semaphore") + 1;
+                Arc::make_mut(&mut user.spec).set_permits(limit);
+                self.most_permits = self.most_permits.max(limit);
+                if let Some(op) = user.op {
+                    self.handle(c, Event::Permits { op, limit });
+                }
             }
             Act::Drain(c) => {
                 self.budget.closes -= 1;
@@ -876,7 +896,7 @@ impl<T: Doubt> World<T> {
 
     fn check(&mut self) {
         let mut held: Vec<(Path, Kind)> = Vec::new();
-        let mut leases: Vec<(Path, u32)> = Vec::new();
+        let mut leases: Vec<Path> = Vec::new();
         for (c, client) in self.clients.iter().enumerate() {
             for (op, one) in client.machine.ops() {
                 // A hold whose node was deleted by hand learns of it by its watch. It may be that of a downgrade under way.
@@ -892,8 +912,8 @@ impl<T: Doubt> World<T> {
                     continue;
                 }
                 for queue in &one.queues {
-                    if let Admission::Permits { limit, .. } = one.spec.admission {
-                        leases.push((queue.path, limit));
+                    if one.spec.permits().is_some() {
+                        leases.push(queue.path);
                     } else {
                         // While the answer to a downgrade is under way, it may be a reader already.
                         held.push((queue.path, if one.change.is_open() { Kind::Read } else { queue.kind }));
@@ -907,9 +927,8 @@ impl<T: Doubt> World<T> {
         if held.iter().enumerate().any(excludes) {
             self.broken = Some("exclusion");
         }
-        let is_full = |(path, limit): &(Path, u32)| {
-            leases.iter().filter(|(other, _)| other == path).count() > *limit as usize
-        };
+        let is_full =
+            |path: &Path| leases.iter().filter(|other| *other == path).count() > self.most_permits as usize;
         if leases.iter().any(is_full) {
             self.broken = Some("more permits than there are");
         }
