@@ -24,7 +24,7 @@ use zookeeper_recipes::zookeeper_client::{
 };
 use zookeeper_recipes::{Error, Result, Session, SessionState};
 
-use crate::request::{invalid, is_over, refused, validate_data, validate_path};
+use crate::request::{create, invalid, is_over, refused, validate_data, validate_path};
 
 /// The pause before a refused request is retried.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -469,25 +469,12 @@ impl Node {
     /// Creates the node. If its parent is missing, creates the missing ancestors first, unless the options forbid it.
     async fn create(&self, data: &[u8]) -> Result<Result<(), ZkError>> {
         let options = self.session.lock_options();
-        let own = &CreateMode::Ephemeral.with_acls(options.acls());
-        let mode = match options.parents() {
-            Parents::Persistent => Some(CreateMode::Persistent),
-            Parents::Container => Some(CreateMode::Container),
-            _ => None,
-        };
-        let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         // This future may be dropped before the create is answered. So the create is in doubt from now on.
         let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
         let sent = &AtomicU32::new(0);
         let created = self.session.request(Some(Duration::MAX), |client| async move {
             sent.fetch_add(1, Ordering::Relaxed);
-            match (client.create(&self.path, data, own).await, mode) {
-                (Err(ZkError::NoNode), Some(mode)) if !parent.is_empty() => {
-                    client.mkdir(parent, &mode.with_acls(options.parent_acls())).await?;
-                    client.create(&self.path, data, own).await.map(drop)
-                }
-                (created, _) => created.map(drop),
-            }
+            create(&client, options, &self.path, data, CreateMode::Ephemeral).await
         });
         let created = created.await?;
         if sent.load(Ordering::Relaxed) == 1 && !matches!(created, Err(ZkError::UnexpectedErrorCode(_))) {

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiReadResult, Stat};
-use zookeeper_recipes::{Error, Result, Session, path};
+use zookeeper_recipes::options::Parents;
+use zookeeper_recipes::zookeeper_client::{
+    Client, CreateMode, Error as ZkError, MultiReadResult, OneshotWatcher, Stat,
+};
+use zookeeper_recipes::{Error, Options, Result, Session, path};
 
 /// The longest time of a setting: no process lives longer, and a longer time could overflow the clock.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
@@ -38,6 +41,44 @@ pub(crate) async fn read_all(
         }));
     }
     Ok(found)
+}
+
+/// Reads a node, and watches it, whether it exists or not.
+pub(crate) async fn read_and_watch(client: Client, path: &str) -> Result<(Found, Vec<OneshotWatcher>), ZkError> {
+    let (stat, watch) = client.check_and_watch_stat(path).await?;
+    let found = match stat {
+        Some(_) => client.get_data(path).await,
+        None => Err(ZkError::NoNode),
+    };
+    match found {
+        Ok(found) => Ok((Some(found), vec![watch])),
+        Err(ZkError::NoNode) => Ok((None, vec![watch])),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a node. If its parent is missing, creates the missing ancestors first, unless the options forbid it.
+pub(crate) async fn create(
+    client: &Client,
+    options: &Options,
+    path: &str,
+    data: &[u8],
+    mode: CreateMode,
+) -> Result<(), ZkError> {
+    let own = &mode.with_acls(options.acls());
+    let parents = match options.parents() {
+        Parents::Persistent => Some(CreateMode::Persistent),
+        Parents::Container => Some(CreateMode::Container),
+        _ => None,
+    };
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    match (client.create(path, data, own).await, parents) {
+        (Err(ZkError::NoNode), Some(mode)) if !parent.is_empty() => {
+            client.mkdir(parent, &mode.with_acls(options.parent_acls())).await?;
+            client.create(path, data, own).await.map(drop)
+        }
+        (created, _) => created.map(drop),
+    }
 }
 
 /// The error for an invalid argument.

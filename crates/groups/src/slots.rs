@@ -14,18 +14,21 @@
 //    watch all numbers.
 
 mod keep;
+mod rest;
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 use zookeeper_recipes::{Contender, Error, Hold, Mutex, MutexGuard, Options, Result, Session, path};
 
-use crate::request::{Found, invalid, read_all, refused};
+use crate::request::{Found, LONGEST, invalid, read_all, refused};
 
 pub use crate::slots::keep::KeptSlot;
 
@@ -50,7 +53,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// process got it. Only a store that checks the token can prevent this.
 ///
 /// Each number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in
-/// every client, and not stored. A client with a smaller count claims only numbers below its own count.
+/// every client, and not stored, unless the clients [follow](Self::following) a number. A client with a smaller count claims only
+/// numbers below its own count.
 ///
 /// Curator has no such recipe. CURATOR-230 asks for one.
 ///
@@ -88,8 +92,11 @@ const SOON: Duration = Duration::from_secs(1);
 pub struct Slots {
     session: Session,
     path: String,
+    counts: watch::Receiver<u32>,
+    /// The count of a claim. While the claim waits, `counts` may change.
     count: u32,
     preferred: Option<u32>,
+    rest: Option<Duration>,
     queue: Mutex,
 }
 
@@ -101,11 +108,13 @@ pub struct Slots {
 pub struct Slot {
     guard: MutexGuard,
     number: u32,
+    /// The node for the rest of the number, if numbers rest.
+    rest: Option<String>,
 }
 
 /// What one request has read about all numbers.
 struct Look {
-    /// The numbers without nodes, ascending.
+    /// The numbers without nodes, ascending. If numbers rest, those that have rested longest come first.
     free: Vec<u32>,
     /// Whether claims queue for a number.
     is_queued: bool,
@@ -129,17 +138,62 @@ impl Slots {
     /// [`Error::InvalidInput`] if an argument cannot be used.
     pub fn with_options(session: &Session, path: &str, count: u32, options: Options) -> Result<Self> {
         path::validate(path)?;
-        let longest = path.len() + 1 + count.to_string().len();
-        let fits = usize::try_from(count).ok().and_then(|count| count.checked_mul(longest));
-        if count == 0 || fits.is_none_or(|bytes| bytes > MAX_BYTES) {
-            let most = MAX_BYTES / longest;
+        let most = most_at(path, count);
+        if count == 0 || count > most {
             return Err(invalid("count", format!("give 1 to about {most} at this path, not {count}")));
         }
+        Self::following(session, path, watch::channel(count).1, options)
+    }
+
+    /// Creates a handle whose count is the value of `counts`, and changes with it, such as that of a
+    /// [`SharedCount`](crate::SharedCount). Sends nothing.
+    ///
+    /// When the count changes, a waiting claim queues again, at the tail of those with the new count. If the count falls, the
+    /// numbers beyond it stay with their holders, and are not given again. With zero, nobody gets a number. A count that is too
+    /// large for the path counts as the largest. After the sender is gone, the last value counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_groups::{SharedCount, Slots};
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let licences = SharedCount::follow(&session, "/licences/count", 20).await?;
+    /// let slots = Slots::following(&session, "/licences/cad", licences.watch(), Options::new())?;
+    /// let licence = slots.claim().await?;
+    /// # drop(licence);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn following(
+        session: &Session,
+        path: &str,
+        counts: watch::Receiver<u32>,
+        options: Options,
+    ) -> Result<Self> {
+        path::validate(path)?;
         let session = session.clone().with_lock_options(options);
-        // The user's stall limit applies to numbers, not to the queue mutex.
-        let unlimited = Options::new().with_stall_limit(Duration::MAX);
-        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}-{count}"), unlimited)?;
-        Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
+        let count = *counts.borrow();
+        let queue = queue(&session, path, count)?;
+        Ok(Self { session, path: path.to_owned(), counts, count, preferred: None, rest: None, queue })
+    }
+
+    /// Lets a number rest: for this time after its holder has gone, no claim returns it. Use it for ids that are made of a clock
+    /// and a number, so that a clock that is behind makes no id twice. All clients of a path must give the same time.
+    ///
+    /// The rest of a number that was [released](Slot::release) begins with the release, by the servers' clock. Otherwise, after a
+    /// crash, a loss or a drop, it begins with the next claim of the number, which keeps the number to itself meanwhile. A claim
+    /// takes a number that was never used, or has rested longest. If no number has rested, it waits, and
+    /// [`try_claim`](Self::try_claim) returns `None`. Each claim costs another read and a write.
+    #[must_use]
+    pub fn with_rest(mut self, rest: Duration) -> Self {
+        self.rest = Some(rest.min(LONGEST));
+        self
     }
 
     /// Sets the preferred number. A claim takes it if it is free, and otherwise the lowest free number. Give the number that the
@@ -171,7 +225,7 @@ impl Slots {
     /// How many numbers there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.count
+        *self.counts.borrow()
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
@@ -186,6 +240,36 @@ impl Slots {
     ///
     /// See [`Slots`].
     pub async fn claim(&self) -> Result<Slot> {
+        let mut counts = self.counts.clone();
+        loop {
+            let now = self.at(*counts.borrow_and_update())?;
+            tokio::select! {
+                biased;
+                slot = now.claim_rested() => return slot,
+                Ok(()) = counts.changed() => {}
+            }
+        }
+    }
+
+    /// Returns a handle for claims with this count.
+    fn at(&self, count: u32) -> Result<Self> {
+        let count = count.min(most_at(&self.path, count));
+        if count == self.count {
+            return Ok(self.clone());
+        }
+        Ok(Self { count, queue: queue(&self.session, &self.path, count)?, ..self.clone() })
+    }
+
+    async fn claim_rested(&self) -> Result<Slot> {
+        loop {
+            let slot = self.claim_any().await?;
+            if self.has_rested(&slot, true).await? {
+                return Ok(slot);
+            }
+        }
+    }
+
+    async fn claim_any(&self) -> Result<Slot> {
         loop {
             let look = self.look().await?;
             if !look.is_queued
@@ -197,6 +281,13 @@ impl Slots {
             if let Some(slot) = self.claim_as_first(turn).await? {
                 return Ok(slot);
             }
+        }
+    }
+
+    async fn has_rested(&self, slot: &Slot, waits: bool) -> Result<bool> {
+        match (self.rest, &slot.rest) {
+            (Some(rest), Some(path)) => rest::has_rested(&self.session, (&slot.guard, path), rest, waits).await,
+            _ => Ok(true),
         }
     }
 
@@ -229,9 +320,11 @@ impl Slots {
     /// ```
     pub async fn try_claim(&self) -> Result<Option<Slot>> {
         let claim = async {
-            let look = self.look().await?;
-            let first = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
-            self.take_one(first).await
+            let now = self.at(self.count())?;
+            let look = now.look().await?;
+            let first = if look.is_queued { any(&look.free) } else { now.choose(&look.free) };
+            let Some(slot) = now.take_one(first).await? else { return Ok(None) };
+            Ok(now.has_rested(&slot, false).await?.then_some(slot))
         };
         self.session.within(None, claim).await
     }
@@ -258,9 +351,9 @@ impl Slots {
     /// # }
     /// ```
     pub async fn holders(&self) -> Result<Vec<(u32, Contender)>> {
-        let free = self.session.within(None, self.look()).await?.free;
-        let taken = (0..self.count).filter(|number| free.binary_search(number).is_err());
-        let listed = taken.map(async |number| {
+        let now = self.at(self.count())?;
+        let free: HashSet<u32> = self.session.within(None, now.look()).await?.free.into_iter().collect();
+        let listed = (0..now.count).filter(|number| !free.contains(number)).map(async |number| {
             let contenders = self.mutex(number)?.contenders().await?;
             let holder = contenders.into_iter().find(Contender::is_holder);
             Ok::<_, Error>(holder.map(|holder| (number, holder)))
@@ -330,7 +423,8 @@ impl Slots {
             if ahead > 0 {
                 return Ok(Err(ahead));
             }
-            Ok(waiting.now_or_never().transpose()?.map(|guard| Slot { guard, number }).ok_or(0))
+            let rest = self.rest.map(|_| self.rest_of(number));
+            Ok(waiting.now_or_never().transpose()?.map(|guard| Slot { guard, number, rest }).ok_or(0))
         };
         match claimed.await {
             Err(Error::Lost(_)) => Ok(Err(0)),
@@ -352,7 +446,11 @@ impl Slots {
         format!("{}/{number}", self.path)
     }
 
-    /// Reads which numbers are free, and whether claims queue, in one request.
+    fn rest_of(&self, number: u32) -> String {
+        format!("{}/rest-{number}", self.path)
+    }
+
+    /// Reads which numbers are free, and whether claims queue, in one request. If numbers rest, also how long, in another one.
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
         let paths: Vec<_> = numbers.chain([self.queue.path().to_owned()]).collect();
@@ -361,8 +459,31 @@ impl Slots {
         let mut occupied = answers.into_iter().map(occupied).collect::<Result<Vec<_>>>()?;
         let is_queued = occupied.pop().unwrap_or_default();
         let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
-        Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
+        let mut free: Vec<u32> = free.map(|(number, _)| number).collect();
+        if self.rest.is_some() {
+            let paths: Vec<_> = free.iter().map(|number| self.rest_of(*number)).collect();
+            let found = read_all(&self.session, Some(Duration::MAX), paths.len().max(1), &paths).await?;
+            let since =
+                found.into_iter().map(|found| Ok(rest::rests_since(&found?))).collect::<Result<Vec<_>>>()?;
+            let mut order: Vec<_> = since.into_iter().zip(free).collect();
+            order.sort_unstable();
+            free = order.into_iter().map(|(_, number)| number).collect();
+        }
+        Ok(Look { free, is_queued })
     }
+}
+
+/// Returns how many numbers a path may have, if they are as long as this one.
+fn most_at(path: &str, number: u32) -> u32 {
+    let longest = path.len() + 1 + number.to_string().len();
+    u32::try_from(MAX_BYTES / longest).unwrap_or(u32::MAX)
+}
+
+/// Creates the queue mutex of claims with this count.
+fn queue(session: &Session, path: &str, count: u32) -> Result<Mutex> {
+    // The user's stall limit applies to numbers, not to the queue mutex.
+    let unlimited = Options::new().with_stall_limit(Duration::MAX);
+    Mutex::with_options(session, &format!("{path}/{QUEUE}-{count}"), unlimited)
 }
 
 /// Watches the children of those paths that exist. Returns how many are watched.
@@ -395,16 +516,20 @@ impl Slot {
         self.guard
     }
 
-    /// Releases the number, and waits until the servers have confirmed the release. See [`MutexGuard::release`].
+    /// Releases the number, and waits until the servers have confirmed the release. See [`MutexGuard::release`]. If numbers
+    /// [rest](Slots::with_rest), the rest of this one begins now.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped, the release goes on in the background. The rest of the number may then begin later.
     ///
     /// # Errors
     ///
     /// As [`MutexGuard::release`].
     pub async fn release(self) -> Result<()> {
+        if let Some(path) = &self.rest {
+            rest::begin(&self.guard, path).await;
+        }
         self.guard.release().await
     }
 }

@@ -23,6 +23,8 @@ mod semaphore;
 #[cfg(feature = "scenes")]
 mod semaphore_share;
 #[cfg(feature = "scenes")]
+mod shared_count;
+#[cfg(feature = "scenes")]
 mod slots;
 #[cfg(feature = "scenes")]
 mod stall_limit;

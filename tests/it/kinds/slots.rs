@@ -1,17 +1,20 @@
 //! Numbers that one process has at a time: which one, at which cost, and who waits for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Request;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use zookeeper_groups::{Slot, Slots};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session};
 
-use crate::support::{PATIENCE, TIMEOUT, World, at_every_frame, make_paths, polled, promptly, soon};
+use crate::support::{
+    PATIENCE, ROUND_TRIP, TIMEOUT, World, at_every_frame, at_most, make_paths, pass, polled, promptly, soon,
+};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -414,4 +417,93 @@ async fn slots_work_with_local_servers() {
     assert_eq!(soon("the loss", second.lost()).await, Loss::Expired);
     session.lose("/ids/0").await.expect("deleted");
     assert_eq!(soon("the loss", first.lost()).await, Loss::Deleted);
+}
+
+#[tokio::test]
+async fn count_changes_while_claims_wait() {
+    let world = World::new().await;
+    let (count, counts) = watch::channel(0);
+    let slots = Slots::following(&world.session, &world.path, counts, Options::new()).expect("a valid path");
+    let wait = || {
+        let slots = slots.clone();
+        tokio::spawn(async move { slots.claim().await })
+    };
+    assert!(slots.try_claim().await.expect("asked").is_none());
+    let first = wait();
+    wait_queued(&world, 0, 1).await;
+    count.send_replace(1);
+    let first = soon("the first", first).await.expect("no panic").expect("claimed");
+    let (second, third) = (wait(), wait());
+    wait_queued(&world, 1, 2).await;
+    count.send_replace(3);
+    let both = soon("the others", join_all([second, third])).await;
+    let mut held: Vec<_> = both.into_iter().map(|slot| slot.expect("no panic").expect("claimed")).collect();
+    assert_eq!((numbers(&held), slots.count(), first.number()), (vec![1, 2], 3, 0));
+    // The numbers beyond a smaller count stay with their holders.
+    count.send_replace(1);
+    assert_eq!(held[0].state(), HoldState::Held);
+    assert!(slots.try_claim().await.expect("asked").is_none());
+    assert_eq!(slots.holders().await.expect("listed").len(), 1);
+    first.release().await.expect("released");
+    held.push(claim(&slots).await);
+    assert_eq!(numbers(&held), [0, 1, 2]);
+    // More than the path has room for.
+    count.send_replace(u32::MAX);
+    held.push(claim(&slots).await);
+    assert_eq!(numbers(&held), [0, 1, 2, 3]);
+}
+
+/// How long numbers rest.
+const REST: Duration = Duration::from_secs(30);
+
+/// Asserts that a number has rested since this moment, and not much longer.
+#[track_caller]
+fn assert_rested(since: Instant) {
+    let took = since.elapsed();
+    assert!(took >= REST && took <= at_most(REST + 10 * ROUND_TRIP), "{took:?}");
+}
+
+#[tokio::test]
+async fn number_rests_after_its_holder_has_gone() {
+    let world = World::new().await;
+    let resting = |session: &Session| slots(&world, session, 2).with_rest(REST);
+    let (here, there) = (resting(&world.session), resting(&world.other().await));
+    let first = claim(&here).await;
+    let released = Instant::now();
+    first.release().await.expect("released");
+    let second = claim(&there).await;
+    assert_eq!(second.number(), 1, "it was never used");
+    assert!(there.try_claim().await.expect("asked").is_none(), "the other one rests");
+    let again = claim(&there).await;
+    assert_eq!(again.number(), 0);
+    assert_rested(released);
+    // Nobody knows when this holder has gone.
+    drop(again);
+    pass(REST / 2).await;
+    let asked = Instant::now();
+    let third = claim(&here).await;
+    assert_rested(asked);
+    // The one that has rested longest is claimed, and at once if that is long enough.
+    third.release().await.expect("released");
+    pass(REST / 2).await;
+    second.release().await.expect("released");
+    pass(REST / 2).await;
+    let rested = there.try_claim().await.expect("asked").expect("it has rested");
+    assert_eq!(rested.number(), 0);
+    assert!(there.try_claim().await.expect("asked").is_none());
+}
+
+/// A claim whose session ends while its number rests claims again.
+#[tokio::test]
+async fn claim_outlives_its_session_while_its_number_rests() {
+    let world = World::new().await;
+    let slots = slots(&world, &world.session, 1).with_rest(REST);
+    let released = Instant::now();
+    claim(&slots).await.release().await.expect("released");
+    let waiting = tokio::spawn(async move { slots.claim().await });
+    crate::support::wait_children(&world.admin, &format!("{}/0", world.path), 1).await;
+    world.expire().await;
+    let slot = soon("the number", waiting).await.expect("no panic").expect("claimed");
+    assert!(released.elapsed() >= REST, "{:?}", released.elapsed());
+    assert_eq!(slot.state(), HoldState::Held);
 }

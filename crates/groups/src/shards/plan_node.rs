@@ -4,10 +4,9 @@
 //! 30 s without one.
 
 use zookeeper_recipes::session::Looks;
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 use zookeeper_recipes::{Result, Session};
 
-use crate::request::refused;
+use crate::request::{read_and_watch, refused};
 use crate::tools::Rules;
 
 /// Reads the rules, now and whenever they may have changed.
@@ -34,23 +33,10 @@ impl Reader {
 
     async fn read(&mut self) -> Result<Rules> {
         let path = &self.path;
-        let data = self.looks.look(|client| read(client, path)).await?;
-        let rules = Rules::parse(&data.map_err(|error| refused("read", path, error))?)?;
+        let found = self.looks.look(|client| read_and_watch(client, path)).await?;
+        let found = found.map_err(|error| refused("read", path, error))?;
+        let rules = Rules::parse(&found.map(|(data, _)| data).unwrap_or_default())?;
         rules.check(self.count)?;
         Ok(rules)
-    }
-}
-
-/// Reads the node, and sets the watch. Without a node the data is empty.
-async fn read(client: Client, path: &str) -> Result<(Vec<u8>, Vec<OneshotWatcher>), ZkError> {
-    let (stat, watch) = client.check_and_watch_stat(path).await?;
-    let found = match stat {
-        Some(_) => client.get_data(path).await,
-        None => Err(ZkError::NoNode),
-    };
-    match found {
-        Ok((data, _)) => Ok((data, vec![watch])),
-        Err(ZkError::NoNode) => Ok((Vec::new(), vec![watch])),
-        Err(error) => Err(error),
     }
 }

@@ -90,6 +90,7 @@ async fn keep(mut slots: Slots, held: watch::Sender<Held>) {
                     () = slot.revoke_requested() => {}
                 }
                 _ = held.send_replace(Ok(None));
+                _ = slot.release().await;
             }
             Err(error) if is_over(&error) => {
                 _ = held.send_replace(Err(error));

@@ -1,0 +1,200 @@
+//! Owns [`SharedCount`]: a number that a node of the servers has, for all processes.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use zookeeper_recipes::session::Looks;
+use zookeeper_recipes::zookeeper_client::{CreateMode, Error as ZkError};
+use zookeeper_recipes::{Result, Session};
+
+use crate::request::{Found, create, invalid, read_and_watch, refused, validate_path};
+
+/// A number at a node of the servers, which all processes follow and any may change: how many permits a
+/// [`Semaphore`](zookeeper_recipes::Semaphore::following) has, or how many numbers [`Slots`](crate::Slots::following) have.
+///
+/// Compatible with Curator's `SharedCount`, so a Java process with an `InterProcessSemaphoreV2` can follow the same number. The
+/// node's data is the number, as four bytes with the highest first, and then the identifier of the process that has set it.
+///
+/// A change is seen after a moment, by each process at another time. Until then a process counts with the number before.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](zookeeper_recipes#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_groups::SharedCount;
+/// use zookeeper_recipes::{Options, Semaphore};
+///
+/// // 10 until somebody sets another number, for example with `zklock count /limits/geocoder/count 25`.
+/// let count = SharedCount::follow(&session, "/limits/geocoder/count", 10).await?;
+/// let api = Semaphore::following(&session, "/limits/geocoder", count.watch(), Options::new())?;
+/// let permit = api.acquire().await?;
+/// # drop(permit);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping it ends the following"]
+pub struct SharedCount {
+    session: Session,
+    path: String,
+    count: watch::Receiver<u32>,
+    task: AbortHandle,
+}
+
+/// The number that a node has, who has set it, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetCount {
+    /// The number.
+    pub count: u32,
+    /// The [identifier](zookeeper_recipes::Options::with_identifier) of the process that has set it. Empty if that was Curator.
+    pub by: Vec<u8>,
+    /// When it was set, by the servers' clock.
+    pub at: SystemTime,
+}
+
+impl SharedCount {
+    /// Reads the number at `path`, and follows it until this value is dropped. The number is `default` while there is no node.
+    ///
+    /// If the data is no number, or may not be read, the last number counts, and a warning says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if `path` cannot be used, or its data is no number.
+    /// [`Error::SessionFull`](zookeeper_recipes::Error::SessionFull) if the session has no room for a watch.
+    /// [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answered within one session timeout. Otherwise
+    /// the servers' error.
+    pub async fn follow(session: &Session, path: &str, default: u32) -> Result<Self> {
+        validate_path(path)?;
+        let mut looks = session.looks([path])?;
+        let first = session.within(None, look(&mut looks, path)).await??;
+        let count = watch::Sender::new(first.map_or(default, |set| set.count));
+        let (session, path, receiver) = (session.clone(), path.to_owned(), count.subscribe());
+        let task = tokio::spawn(follow(looks, path.clone(), default, count)).abort_handle();
+        Ok(Self { session, path, count: receiver, task })
+    }
+
+    /// Returns the number, as far as this process knows.
+    #[must_use]
+    pub fn get(&self) -> u32 {
+        *self.count.borrow()
+    }
+
+    /// Returns a view that shows each change. After this value is dropped, the view keeps the last number.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u32> {
+        let mut view = self.count.clone();
+        view.mark_unchanged();
+        view
+    }
+
+    /// Sets the number for all processes. Creates the node if it does not exist. The last of several calls counts.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the number may be set or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_at`](Self::set_at).
+    pub async fn set(&self, count: u32) -> Result<()> {
+        Self::set_at(&self.session, &self.path, count).await
+    }
+
+    /// Sets the number at a path without following it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if `path` cannot be used, or `count` is larger than
+    /// `i32::MAX`. [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answered within one session
+    /// timeout. Otherwise the servers' error.
+    pub async fn set_at(session: &Session, path: &str, count: u32) -> Result<()> {
+        validate_path(path)?;
+        let number = i32::try_from(count);
+        let number = number.map_err(|_| invalid("count", format!("{count} is more than {}", i32::MAX)))?;
+        let (options, open) = (session.lock_options(), CreateMode::Persistent);
+        let data = &[&number.to_be_bytes(), options.identifier()].concat();
+        let set = session.request(None, |client| async move {
+            match client.set_data(path, data, None).await {
+                Err(ZkError::NoNode) => match create(&client, options, path, data, open).await {
+                    Err(ZkError::NodeExists) => client.set_data(path, data, None).await.map(drop),
+                    created => created,
+                },
+                set => set.map(drop),
+            }
+        });
+        set.await?.map_err(|error| refused("set the number at", path, error))
+    }
+
+    /// Reads the number at a path, and who has set it when. `None` if there is no node.
+    ///
+    /// # Errors
+    ///
+    /// As [`follow`](Self::follow).
+    pub async fn read_at(session: &Session, path: &str) -> Result<Option<SetCount>> {
+        validate_path(path)?;
+        let read = session.request(None, |client| async move {
+            match client.get_data(path).await {
+                Err(ZkError::NoNode) => Ok(None),
+                read => read.map(Some),
+            }
+        });
+        parse(path, read.await?)
+    }
+}
+
+impl Drop for SharedCount {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Follows the number until the session is over.
+async fn follow(mut looks: Looks, path: String, default: u32, count: watch::Sender<u32>) {
+    let mut last_error = None;
+    loop {
+        looks.due().await;
+        match look(&mut looks, &path).await {
+            Ok(Ok(set)) => {
+                let now = set.map_or(default, |set| set.count);
+                count.send_if_modified(|count| std::mem::replace(count, now) != now);
+                last_error = None;
+            }
+            Ok(Err(error)) if last_error.as_ref() == Some(&error) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(path, %error, "cannot read a shared number; the last one counts");
+                last_error = Some(error);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads and watches the node. The outer error says that the session is over.
+async fn look(looks: &mut Looks, path: &str) -> Result<Result<Option<SetCount>>> {
+    Ok(parse(path, looks.look(|client| read_and_watch(client, path)).await?))
+}
+
+fn parse(path: &str, found: Result<Found, ZkError>) -> Result<Option<SetCount>> {
+    let Some((data, stat)) = found.map_err(|error| refused("read", path, error))? else { return Ok(None) };
+    let number = data.split_first_chunk().and_then(|(count, by)| {
+        let count = u32::try_from(i32::from_be_bytes(*count)).ok()?;
+        Some((count, by.to_vec()))
+    });
+    let (count, by) = number.ok_or_else(|| {
+        let reason =
+            format!("the data of {path:?} is no number; set one with `zklock count`, or give another path");
+        invalid("path", reason)
+    })?;
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(stat.mtime.try_into().unwrap_or(0));
+    Ok(Some(SetCount { count, by, at }))
+}
