@@ -101,6 +101,7 @@ pub(crate) enum Action {
     Break(Break),
     Revoke(Revoke),
     Watch(Watch),
+    Count(Count),
     Shards(Shards),
     Doctor(Doctor),
     /// Prints a script of completions for a shell.
@@ -306,6 +307,21 @@ pub(crate) struct List {
     /// Prints an array of JSON; docs/zklock.md has its form.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows a number that services share, or sets it: how many permits a semaphore has, or how many numbers there are.
+///
+/// Curator's SharedCount reads and writes the same number.
+#[derive(Args, Debug)]
+pub(crate) struct Count {
+    /// The node with the number.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
+    /// The new number.
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    pub(crate) number: Option<u32>,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

@@ -7,6 +7,7 @@ mod cli;
 mod command;
 mod connect;
 mod connections;
+mod count;
 #[cfg(target_os = "linux")]
 mod die_with_parent;
 mod doctor;
@@ -79,6 +80,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
             Action::Break(given) => change::break_node(&given).await,
             Action::Revoke(given) => change::revoke(&given).await,
             Action::Watch(given) => watch::watch(&given).await,
+            Action::Count(given) => count::count(&given).await,
             Action::Shards(given) => shards::shards(&given).await,
             Action::Doctor(given) => doctor::doctor(&given).await,
             Action::Completions { shell } => generate::completions(shell),

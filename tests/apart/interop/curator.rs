@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use futures_util::FutureExt;
 use testbed::proxy::Op;
+use zookeeper_groups::SharedCount;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, Session};
 
@@ -377,6 +378,34 @@ async fn count_in_a_node_applies_only_to_theirs() {
     another.release().await.expect("released");
     permit.release().await.expect("released");
     both.turns_and_leases(0, 0).await;
+    both.end().await;
+}
+
+#[tokio::test]
+async fn number_that_both_follow_is_changed_by_either() {
+    let both = Both::new().await;
+    let (path, new) = (format!("{}-count", both.path), format!("{0} {0}-count 1", both.path));
+    let (mut first, mut second) =
+        (both.theirs.peer.lock("shared", &new).await, both.theirs.peer.lock("shared", &new).await);
+    let count = SharedCount::follow(&both.session, &path, 0).await.expect("followed");
+    assert_eq!(count.get(), 1);
+    let semaphore = Semaphore::following(&both.session, &both.path, count.watch(), Options::new());
+    let semaphore = semaphore.expect("a semaphore");
+    first.acquire().await;
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    both.turns_and_leases(1, 2).await;
+    first.done("count 2").await;
+    let permit = soon("our permit", waiting).await.expect("no panic").expect("held");
+    both.waits(&mut second).await;
+    both.turns_and_leases(1, 3).await;
+    count.set(3).await.expect("set");
+    second.held().await;
+    let set = SharedCount::read_at(&both.session, &path).await.expect("read").expect("a node");
+    assert_eq!(set.by, both.session.lock_options().identifier());
+    for theirs in [&mut first, &mut second] {
+        theirs.release().await;
+    }
+    permit.release().await.expect("released");
     both.end().await;
 }
 

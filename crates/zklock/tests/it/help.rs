@@ -2,7 +2,7 @@
 
 use crate::support::{code, stdout, zklock};
 
-const SUBCOMMANDS: [&str; 14] = [
+const SUBCOMMANDS: [&str; 15] = [
     "run",
     "hold",
     "list",
@@ -12,6 +12,7 @@ const SUBCOMMANDS: [&str; 14] = [
     "revoke",
     "watch",
     "doctor",
+    "count",
     "shards",
     "shards drain",
     "shards undrain",

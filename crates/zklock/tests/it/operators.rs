@@ -386,3 +386,23 @@ async fn locks_that_may_not_be_looked_at_are_counted() {
     assert_eq!(stdout(&done).lines().count(), 2, "{}", stdout(&done));
     assert!(stderr(&done).contains("1 node is not shown"), "{}", stderr(&done));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_number_is_set_and_shown() {
+    let world = World::new().await;
+    let shown = zklock(["count", &world.path]);
+    assert_eq!((code(&shown), stdout(&shown)), (Some(1), String::new()));
+    assert!(stderr(&shown).contains("each service counts with its own"), "{}", stderr(&shown));
+    let set = zklock(["count", &world.path, "25"]);
+    assert_eq!(code(&set), Some(0), "{}", stderr(&set));
+    for done in [set, zklock(["count", &world.path])] {
+        let shown = stdout(&done);
+        assert!(shown.starts_with("25\tset by ") && shown.ends_with("s ago\n"), "{shown}");
+        assert!(!shown.contains("somebody"), "{shown}");
+    }
+    assert_eq!(code(&zklock(["count", &world.path, "4294967295"])), Some(64));
+    world.admin.set_data(&world.path, b"x", None).await.expect("set");
+    let wrong = zklock(["count", &world.path]);
+    assert_eq!(code(&wrong), Some(64), "{}", stderr(&wrong));
+    assert!(stderr(&wrong).contains("zklock count"), "{}", stderr(&wrong));
+}
