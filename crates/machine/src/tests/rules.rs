@@ -503,6 +503,18 @@ fn reader_of_a_lost_downgrade_is_looked_for() {
     assert_eq!(sent, [Ask::Delete { op: FIRST, nodes: [(0, reader)].into() }]);
 }
 
+/// The first attempt may have been done. Then the reader's node is about to be deleted as one of nobody, so this is no hold.
+#[test]
+fn downgrade_that_is_refused_after_a_lost_attempt_is_confirmed_by_a_quorum() {
+    let mut session = Session::new();
+    let (_, _, lost) = session.start_downgrade();
+    let (_, again) = session.lose_downgrade(&lost);
+    let sent = session.answer(&again, Outcome::Refused);
+    let confirm = one(&sent, |ask| matches!(ask, Ask::Confirm { .. }));
+    session.answer(&confirm, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Deleted)));
+}
+
 #[test]
 fn deletion_of_the_writer_by_its_downgrade_is_no_loss() {
     let mut session = Session::new();
