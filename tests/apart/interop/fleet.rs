@@ -16,8 +16,8 @@ use crate::peer::Handle;
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 use crate::watched::{Watched, proxy, watch};
 
-const HAND_OVERS: usize = 200;
-const TURNS: usize = 50;
+const HAND_OVERS: usize = 50;
+const TURNS: usize = 25;
 /// The environment variable with the lock path, for a process of ours that holds until it is killed.
 const HOLD: &str = "INTEROP_HOLD";
 
@@ -195,7 +195,7 @@ async fn order(pair: &'static Pair) {
     fleet.end().await;
 }
 
-/// The lock changes sides two hundred times each way.
+/// The lock changes sides fifty times each way.
 async fn hand_over(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;

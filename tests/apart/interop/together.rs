@@ -12,7 +12,7 @@ use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
 use crate::warnings::Warnings;
 
-const TURNS: usize = 50;
+const TURNS: usize = 25;
 
 /// All three need kazoo to use the names of the other two.
 const KAZOO: &str = "renamed";
