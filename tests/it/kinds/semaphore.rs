@@ -87,6 +87,32 @@ async fn number_of_permits_changes_while_callers_wait() {
     assert_eq!(here.acquire_many(2).await.expect("the last number counts").count(), 2);
 }
 
+#[tokio::test]
+async fn fewer_permits_count_for_a_caller_that_waits_for_its_turn() {
+    let world = World::new().await;
+    make_path(&world).await;
+    let (limit, permits) = watch::channel(2);
+    let semaphore =
+        Semaphore::following(&world.session, &world.path, permits, Options::new()).expect("a semaphore");
+    let both = semaphore.acquire_many(2).await.expect("held");
+    let wait = || {
+        let semaphore = semaphore.clone();
+        tokio::spawn(async move { semaphore.acquire().await })
+    };
+    let first = wait();
+    wait_counts(&world, 1, 3).await;
+    let second = wait();
+    wait_counts(&world, 2, 3).await;
+    limit.send_replace(1);
+    both.release().await.expect("released");
+    let first = soon("the first", first).await.expect("no panic").expect("held");
+    // It has its turn now, and waits with a node for its permit.
+    wait_counts(&world, 1, 2).await;
+    assert!(!second.is_finished());
+    first.release().await.expect("released");
+    drop(soon("the second", second).await.expect("no panic").expect("held"));
+}
+
 /// A session that was cut off when the number changed counts with the new one.
 #[tokio::test]
 async fn number_of_permits_changes_during_an_outage() {

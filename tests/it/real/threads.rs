@@ -13,7 +13,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Election, Mutex, Session, blocking};
 
 use super::runtime;
-use crate::support::{TIMEOUT, World, polled, soon, until};
+use crate::support::{TIMEOUT, World, pass, polled, soon, until};
 
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
@@ -151,27 +151,33 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
 /// A thread cannot be cut off, so the next term waits for it.
 #[tokio::test]
 async fn next_term_waits_for_the_blocking_work_of_the_last() {
-    let world = World::new().await;
-    let election = Election::new(&world.session, &world.path).expect("an election");
-    let (send, mut terms) = unbounded_channel();
-    let leading = tokio::spawn(election.run(move |term| {
-        let (goes_on, wait) = mpsc::channel::<()>();
-        drop(term.spawn_blocking(move || wait.recv()));
-        let _ = send.send(goes_on);
-        async move {
-            let _ = term.ended().await;
+    for panics in [false, true] {
+        let world = World::new().await;
+        let election = Election::new(&world.session, &world.path).expect("an election");
+        let (send, mut terms) = unbounded_channel();
+        let leading = tokio::spawn(election.run(move |term| {
+            let (goes_on, wait) = mpsc::channel::<()>();
+            drop(term.spawn_blocking(move || wait.recv()));
+            let _ = send.send(goes_on);
+            async move {
+                assert!(!panics, "a mistake");
+                let _ = term.ended().await;
+            }
+        }));
+        let goes_on = soon("a term", terms.recv()).await.expect("leads");
+        if !panics {
+            let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+            world.admin.delete(&node, None).await.expect("deleted");
         }
-    }));
-    let goes_on = soon("a term", terms.recv()).await.expect("leads");
-    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
-    world.admin.delete(&node, None).await.expect("deleted");
-    until("the loss", || election.current_term().is_none()).await;
-    // Another candidate leads meanwhile, and this one is not in the queue.
-    let other = Election::new(&world.other().await, &world.path).expect("an election");
-    other.campaign().await.expect("leads").resign().await.expect("resigned");
-    assert!(terms.try_recv().is_err(), "there is no second term");
-    drop(goes_on);
-    drop(soon("the next term", terms.recv()).await.expect("leads"));
-    leading.abort();
-    world.wait_empty().await;
+        until("the end of the leadership", || election.current_term().is_none()).await;
+        // Another candidate leads meanwhile, and this one is not in the queue, not even after the pause that follows a panic.
+        let other = Election::new(&world.other().await, &world.path).expect("an election");
+        other.campaign().await.expect("leads").resign().await.expect("resigned");
+        pass(Duration::from_millis(1500)).await;
+        assert!(terms.try_recv().is_err(), "there is no second term");
+        drop(goes_on);
+        drop(soon("the next term", terms.recv()).await.expect("leads"));
+        leading.abort();
+        world.wait_empty().await;
+    }
 }
