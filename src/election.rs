@@ -214,7 +214,7 @@ impl Election {
     /// # Cancel safety
     ///
     /// Dropping the future drops the future of the term, and then resigns, or withdraws the candidate, in the
-    /// background.
+    /// background. That ends the tasks of the term at their next `await`; its threads go on.
     ///
     /// # Errors
     ///

@@ -171,7 +171,8 @@ impl Options {
     /// numbers of `zookeeper-groups`. It would end a permit of a `SemaphoreShare` even if the permit was lent to a task a
     /// moment ago.
     ///
-    /// The holder keeps the time, not the servers. While the process is paused, its work cannot move: a limit that passes then
+    /// The holder keeps the time, not the servers: work that [blocks the runtime](crate#do-not-block-the-runtime) also stops this
+    /// limit, and loses the lock with its session. While the process is paused, its work cannot move: a limit that passes then
     /// is extended by a sixteenth of the session timeout when the process continues, unless its session has ended. A duration
     /// too long for a clock is no limit.
     ///

@@ -94,7 +94,8 @@ impl Semaphore {
     ///
     /// If there are fewer permits than before, those in use stay in use, and a call waits until few enough are. If it wants more
     /// than there are, it waits for a larger number, and all callers behind it wait, too. With zero, nobody gets a permit. A
-    /// [`Waiting`] learns of a change when it is polled. After the sender is gone, the last value counts.
+    /// [`Waiting`] learns of a change when it is polled, and holds up those behind it until then. Calls for several permits, and
+    /// [`enqueue`](Self::enqueue), fail if there are fewer at the call. After the sender is gone, the last value counts.
     ///
     /// Each client of the path has to learn the number by itself. For a number that a node of the servers has, see
     /// [`SharedCount`](https://docs.rs/zookeeper-groups/latest/zookeeper_groups/struct.SharedCount.html).
@@ -303,7 +304,8 @@ impl Semaphore {
     }
 
     /// Counts the permits that the first caller in the queue still misses, in one small request. Returns zero if no
-    /// caller waits, or if the first caller can take its permits. If zero is returned again
+    /// caller waits, or if the first caller can take its permits; and if no caller waits, but more are in use than there are, by how
+    /// many. If zero is returned again
     /// and again and the first caller stays first, it has died or hangs. The count comes from the connected server, which may be behind the others.
     ///
     /// # Errors

@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, StallLimit, turn_of};
 
 /// Builds the machine's description of an acquisition.
-fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
+fn spec(draft: &Draft, state: &mut State, waits: bool, limit: Option<u32>) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.number(path.as_str()), *kind)).collect();
-    let admission = match &draft.permits {
+    let admission = match draft.permits.as_ref().zip(limit) {
         None => Admission::First,
-        Some(Permits { limit, turn }) => {
+        Some((Permits { turn, .. }, limit)) => {
             let turn = turn.queues.first().map(|(path, _)| state.number(path.as_str()));
-            Admission::Permits { limit: *limit.borrow(), turn }
+            Admission::Permits { limit, turn }
         }
     };
     let stall_limit = draft.options.stall_limit().map(|limit| {
@@ -71,8 +71,8 @@ impl Acquire {
         }
     }
 
-    fn begin(&self, state: &mut State, op: Op) {
-        let spec = Arc::new(spec(&self.draft, state, self.waits));
+    fn begin(&self, state: &mut State, op: Op, limit: Option<u32>) {
+        let spec = Arc::new(spec(&self.draft, state, self.waits, limit));
         self.core.decide(state, Event::Acquire { op, spec });
     }
 }
@@ -112,15 +112,17 @@ impl Future for Acquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
-        // Cloning and dropping a waker run user code, so both happen without the session's lock.
+        // Cloning and dropping a waker run user code, so both happen without the session's lock. A user may change the number of
+        // permits while its own lock is held, so it is read here, too.
         let waker = cx.waker().clone();
+        let limit = this.draft.permits.as_ref().map(|permits| *permits.limit.borrow());
         let mut state = core.lock_current();
         let op = match this.op {
             Some(op) => op,
             None => {
                 let op = core.begin(&mut state, &this.draft).map_err(Failed::refused)?;
                 this.op = Some(op);
-                this.begin(&mut state, op);
+                this.begin(&mut state, op, limit);
                 op
             }
         };

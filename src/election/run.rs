@@ -39,7 +39,8 @@ where
         let leads = async {
             let led = term.run_until_lost(lead(term.clone())).await;
             term.finished().await;
-            led
+            // The leadership may have been lost while the tasks ran.
+            led.and(term.state().end().map_or(Ok(()), Err))
         };
         let mut leads = pin!(AssertUnwindSafe(leads).catch_unwind());
         let led = tokio::select! {
@@ -64,15 +65,17 @@ where
         };
         let led = began.elapsed();
         resign(leadership).await;
-        // After a panic, the end of the leadership has ended the tasks.
+        if !stop.is_terminated() {
+            tokio::select! {
+                biased;
+                () = &mut stop => {}
+                () = pauses.after(led, end) => {}
+            }
+        }
+        // After a panic, the end of the leadership ends the tasks.
         term.finished().await;
         if stop.is_terminated() {
             return Ok(());
-        }
-        tokio::select! {
-            biased;
-            () = &mut stop => return Ok(()),
-            () = pauses.after(led, end) => {}
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 use tokio::time::timeout;
@@ -12,14 +13,15 @@ use tokio::time::timeout;
 use crate::hold::{HoldMonitor, HoldState};
 use crate::locked::locked;
 
-/// A warning says after each such time that tasks of an ended term still run.
+/// A warning says after each such time that tasks still run that are to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One term of a leader, in [`Election::run`](crate::Election::run): a [monitor](HoldMonitor) of the leadership, and the tasks
 /// that work in it.
 ///
-/// The next term begins only when all tasks of this one have ended, so the work of two terms never runs side by side in one
-/// process. Until then the candidate is not in the queue, and a warning every 30 s says how many tasks are left.
+/// The next term of the same `run` begins only when the tasks that this term has spawned have ended. After a loss or a panic the
+/// candidate is not in the queue until then; after a return it still leads. A warning every 30 s says how many tasks are left, once they
+/// are to end. A task that is spawned after the end of the term is not waited for.
 ///
 /// # Examples
 ///
@@ -27,15 +29,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # async fn serve() {}
 /// # fn compact(monitor: &zookeeper_recipes::HoldMonitor) {}
 /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+/// use std::sync::Arc;
+///
 /// let leading = election.run(|term| async move {
 ///     term.spawn(serve());
-///     let monitor = term.clone();
+///     let (monitor, ends) = (term.clone(), Arc::new(AtomicBool::new(false)));
+///     let is_asked_to_end = ends.clone();
 ///     term.spawn_blocking(move || {
-///         // A thread cannot be cut off.
-///         while !monitor.state().has_ended() {
+///         // A thread cannot be cut off, so it looks.
+///         while !is_asked_to_end.load(Relaxed) && !monitor.state().has_ended() {
 ///             compact(&monitor);
 ///         }
 ///     });
+///     term.revoke_requested().await;
+///     ends.store(true, Relaxed);
 /// });
 /// leading.await?;
 /// # Ok(())
@@ -98,8 +106,11 @@ impl Term {
     /// Waits until all tasks have ended.
     pub(super) async fn finished(&self) {
         while timeout(PATIENCE, self.tasks.closed()).await.is_err() {
-            let (path, tasks) = (self.monitor.path(), self.tasks.receiver_count());
-            tracing::warn!(path, tasks, "tasks of a term that has ended still run; the next term waits for them");
+            let is_revoked = self.monitor.revoke_requested().now_or_never().is_some();
+            if is_revoked || self.monitor.state().has_ended() {
+                let (path, tasks) = (self.monitor.path(), self.tasks.receiver_count());
+                tracing::warn!(path, tasks, "tasks of a term still run; its end and the next term wait for them");
+            }
         }
     }
 }

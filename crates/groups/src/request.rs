@@ -81,6 +81,17 @@ pub(crate) async fn create(
     }
 }
 
+/// Writes the data of a node, and creates the node if it does not exist.
+pub(crate) async fn put(client: &Client, options: &Options, path: &str, data: &[u8]) -> Result<(), ZkError> {
+    match client.set_data(path, data, None).await {
+        Err(ZkError::NoNode) => match create(client, options, path, data, CreateMode::Persistent).await {
+            Err(ZkError::NodeExists) => client.set_data(path, data, None).await.map(drop),
+            created => created,
+        },
+        set => set.map(drop),
+    }
+}
+
 /// The error for an invalid argument.
 pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Error {
     Error::InvalidInput { what, reason: reason.into() }

@@ -5,18 +5,20 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zookeeper_recipes::session::Looks;
-use zookeeper_recipes::zookeeper_client::{CreateMode, Error as ZkError};
+use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Result, Session};
 
-use crate::request::{Found, create, invalid, read_and_watch, refused, validate_path};
+use crate::request::{Found, invalid, put, read_and_watch, refused, validate_path};
 
 /// A number at a node of the servers, which all processes follow and any may change: how many permits a
 /// [`Semaphore`](zookeeper_recipes::Semaphore::following) has, or how many numbers [`Slots`](crate::Slots::following) have.
 ///
 /// Compatible with Curator's `SharedCount`, so a Java process with an `InterProcessSemaphoreV2` can follow the same number. The
-/// node's data is the number, as four bytes with the highest first, and then the identifier of the process that has set it.
+/// node's data is the number, as four bytes with the highest first, and then the identifier of the process that has set it. Give it
+/// a node of its own, no lock path, and set it only with this, `zklock` or Curator: a text is refused.
 ///
-/// A change is seen after a moment, by each process at another time. Until then a process counts with the number before.
+/// A change is seen after about a round trip, or 200 ms after the one before, by each process at another time, also by the one that has
+/// set it. Until then a process counts with the number before.
 ///
 /// # Panics
 ///
@@ -97,7 +99,8 @@ impl SharedCount {
         view
     }
 
-    /// Sets the number for all processes. Creates the node if it does not exist. The last of several calls counts.
+    /// Sets the number for all processes. Creates the node if it does not exist, and overwrites any data. The last of several calls
+    /// counts.
     ///
     /// # Cancel safety
     ///
@@ -121,25 +124,18 @@ impl SharedCount {
         validate_path(path)?;
         let number = i32::try_from(count);
         let number = number.map_err(|_| invalid("count", format!("{count} is more than {}", i32::MAX)))?;
-        let (options, open) = (session.lock_options(), CreateMode::Persistent);
+        let options = session.lock_options();
         let data = &[&number.to_be_bytes(), options.identifier()].concat();
-        let set = session.request(None, |client| async move {
-            match client.set_data(path, data, None).await {
-                Err(ZkError::NoNode) => match create(&client, options, path, data, open).await {
-                    Err(ZkError::NodeExists) => client.set_data(path, data, None).await.map(drop),
-                    created => created,
-                },
-                set => set.map(drop),
-            }
-        });
+        let set = session.request(None, |client| async move { put(&client, options, path, data).await });
         set.await?.map_err(|error| refused("set the number at", path, error))
     }
 
-    /// Reads the number at a path, and who has set it when. `None` if there is no node.
+    /// Reads the number at a path, and who has set it when. `None` if there is no node. The connected server answers, which may be
+    /// behind the others.
     ///
     /// # Errors
     ///
-    /// As [`follow`](Self::follow).
+    /// As [`follow`](Self::follow), without `SessionFull`.
     pub async fn read_at(session: &Session, path: &str) -> Result<Option<SetCount>> {
         validate_path(path)?;
         let read = session.request(None, |client| async move {
@@ -186,13 +182,15 @@ async fn look(looks: &mut Looks, path: &str) -> Result<Result<Option<SetCount>>>
 
 fn parse(path: &str, found: Result<Found, ZkError>) -> Result<Option<SetCount>> {
     let Some((data, stat)) = found.map_err(|error| refused("read", path, error))? else { return Ok(None) };
-    let number = data.split_first_chunk().and_then(|(count, by)| {
+    // Four digits of a text would be a number of some hundred millions.
+    let is_text = |first: &[u8; 4]| first.iter().all(u8::is_ascii_digit);
+    let number = data.split_first_chunk().filter(|(first, _)| !is_text(first)).and_then(|(count, by)| {
         let count = u32::try_from(i32::from_be_bytes(*count)).ok()?;
         Some((count, by.to_vec()))
     });
     let (count, by) = number.ok_or_else(|| {
         let reason =
-            format!("the data of {path:?} is no number; set one with `zklock count`, or give another path");
+            format!("the data of {path:?} is no number of this kind; if nothing else uses the node, set one with `zklock count`");
         invalid("path", reason)
     })?;
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(stat.mtime.try_into().unwrap_or(0));

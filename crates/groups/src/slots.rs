@@ -187,9 +187,16 @@ impl Slots {
     /// and a number, so that a clock that is behind makes no id twice. All clients of a path must give the same time.
     ///
     /// The rest of a number that was [released](Slot::release) begins with the release, by the servers' clock. Otherwise, after a
-    /// crash, a loss or a drop, it begins with the next claim of the number, which keeps the number to itself meanwhile. A claim
-    /// takes a number that was never used, or has rested longest. If no number has rested, it waits, and
-    /// [`try_claim`](Self::try_claim) returns `None`. Each claim costs another read and a write.
+    /// crash, a loss or a drop, and always for a [kept](Self::keep) number, it begins with the next claim of the number, which is
+    /// listed as a holder meanwhile. A leader of the servers whose clock is ahead of the
+    /// last one's shortens the rest by as much.
+    ///
+    /// A claim takes a number that was never used, or has rested longest, whatever number is [preferred](Self::with_preferred); if
+    /// claims meet, perhaps another. If it has not rested, the claim waits, and [`try_claim`](Self::try_claim) returns `None`. Claims
+    /// that wait for different numbers are not served in order.
+    ///
+    /// A claim costs two reads and a write more, and a release one write. Each number that was used leaves a node, `rest-` and the
+    /// number, for good.
     #[must_use]
     pub fn with_rest(mut self, rest: Duration) -> Self {
         self.rest = Some(rest.min(LONGEST));
@@ -225,7 +232,8 @@ impl Slots {
     /// How many numbers there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        *self.counts.borrow()
+        let count = *self.counts.borrow();
+        count.min(most_at(&self.path, count))
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
@@ -242,18 +250,18 @@ impl Slots {
     pub async fn claim(&self) -> Result<Slot> {
         let mut counts = self.counts.clone();
         loop {
-            let now = self.at(*counts.borrow_and_update())?;
+            let count = *counts.borrow_and_update();
+            let now = self.at(self.count())?;
             tokio::select! {
                 biased;
                 slot = now.claim_rested() => return slot,
-                Ok(()) = counts.changed() => {}
+                Ok(_) = counts.wait_for(|now| *now != count) => {}
             }
         }
     }
 
     /// Returns a handle for claims with this count.
     fn at(&self, count: u32) -> Result<Self> {
-        let count = count.min(most_at(&self.path, count));
         if count == self.count {
             return Ok(self.clone());
         }
@@ -322,7 +330,8 @@ impl Slots {
         let claim = async {
             let now = self.at(self.count())?;
             let look = now.look().await?;
-            let first = if look.is_queued { any(&look.free) } else { now.choose(&look.free) };
+            let is_any = look.is_queued && now.rest.is_none();
+            let first = if is_any { any(&look.free) } else { now.choose(&look.free) };
             let Some(slot) = now.take_one(first).await? else { return Ok(None) };
             Ok(now.has_rested(&slot, false).await?.then_some(slot))
         };
@@ -370,9 +379,10 @@ impl Slots {
                 Err(ahead) => ahead,
             };
             // Other claims that did not get this number choose again now, too. Each was at another position in its queue. They
-            // choose by their positions, so they choose different numbers.
+            // choose by their positions, so they choose different numbers. Those that rest come last.
             let free = self.look().await?.free;
-            let by_place = free.get(ahead.saturating_sub(1)).filter(|_| std::mem::take(&mut is_first));
+            let is_by_place = std::mem::take(&mut is_first) || self.rest.is_some();
+            let by_place = free.get(ahead.saturating_sub(1)).filter(|_| is_by_place);
             number = by_place.copied().or_else(|| any(&free));
         }
         Ok(None)
@@ -434,7 +444,7 @@ impl Slots {
 
     /// The preferred number if it is free, otherwise the lowest free one.
     fn choose(&self, free: &[u32]) -> Option<u32> {
-        let preferred = self.preferred.filter(|number| free.contains(number));
+        let preferred = self.preferred.filter(|number| self.rest.is_none() && free.contains(number));
         preferred.or_else(|| free.first().copied())
     }
 
@@ -510,14 +520,16 @@ impl Slot {
         self.number
     }
 
-    /// Returns the guard of the number's mutex, for functions that take any [`LockGuard`](zookeeper_recipes::LockGuard).
+    /// Returns the guard of the number's mutex, for functions that take any [`LockGuard`](zookeeper_recipes::LockGuard). If numbers
+    /// rest, the rest of this one then begins with the next claim.
     #[must_use = "dropping it releases the number"]
     pub fn into_guard(self) -> MutexGuard {
         self.guard
     }
 
     /// Releases the number, and waits until the servers have confirmed the release. See [`MutexGuard::release`]. If numbers
-    /// [rest](Slots::with_rest), the rest of this one begins now.
+    /// [rest](Slots::with_rest), the rest of this one begins now: end the work with it first. Its monitors show the end when the
+    /// servers have noted the beginning of the rest.
     ///
     /// # Cancel safety
     ///
@@ -528,6 +540,7 @@ impl Slot {
     /// As [`MutexGuard::release`].
     pub async fn release(self) -> Result<()> {
         if let Some(path) = &self.rest {
+            // If that fails, the rest begins with the next claim.
             rest::begin(&self.guard, path).await;
         }
         self.guard.release().await

@@ -507,3 +507,82 @@ async fn claim_outlives_its_session_while_its_number_rests() {
     assert!(released.elapsed() >= REST, "{:?}", released.elapsed());
     assert_eq!(slot.state(), HoldState::Held);
 }
+
+/// Nobody knows when its holder has gone. Claims that are given up, and those that do not wait, let it rest all the same.
+#[tokio::test]
+async fn rest_goes_on_while_claims_are_given_up() {
+    for waits in [false, true] {
+        let world = World::new().await;
+        let slots = slots(&world, &world.session, 1).with_rest(REST);
+        drop(claim(&slots).await);
+        let asked = Instant::now();
+        let claimed = async || match waits {
+            true => timeout(REST / 2, slots.claim()).await.ok(),
+            false => slots.try_claim().await.transpose(),
+        };
+        while claimed().await.transpose().expect("asked").is_none() {
+            pass(REST / 4).await;
+        }
+        let took = asked.elapsed();
+        assert!(took >= REST && took <= at_most(2 * REST), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn number_that_has_rested_is_taken_before_the_preferred_one() {
+    let world = World::new().await;
+    let slots = slots(&world, &world.session, 3).with_rest(REST);
+    drop(claim(&slots).await);
+    let tried =
+        slots.clone().with_preferred(0).try_claim().await.expect("asked").expect("one that was never used");
+    let mut kept = slots.keep();
+    let (number, monitor) = promptly("a number", kept.changed()).await.expect("claimed").expect("a number");
+    assert_eq!((tried.number(), number), (1, 2));
+    // The work with a number may go on until its release, so the rest of a kept one begins later.
+    let operator = Mutex::new(&world.session, &format!("{}/2", world.path)).expect("a mutex");
+    operator.revoke(&operator.contenders().await.expect("listed")[0]).await.expect("asked");
+    soon("the release", monitor.ended()).await;
+    let ended = Instant::now();
+    drop((kept, tried));
+    wait_free(&world, 3).await;
+    let claims = join_all((0..3).map(|_| claim(&slots))).await;
+    assert_eq!(numbers(&claims), [0, 1, 2]);
+    assert!(ended.elapsed() >= REST);
+}
+
+/// Eight sessions claim at once: nobody waits for a number that rests, because others have rested.
+#[tokio::test]
+async fn claims_that_meet_take_numbers_that_have_rested() {
+    let world = World::new().await;
+    let mine = slots(&world, &world.session, 24).with_rest(REST);
+    let mut used = Vec::new();
+    for _ in 0..16 {
+        used.push(claim(&mine).await);
+    }
+    drop(used);
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        sessions.push(slots(&world, &world.other().await, 24).with_rest(REST));
+    }
+    let claims = join_all(sessions.iter().map(|slots| promptly("a number", slots.claim()))).await;
+    let claims: Vec<_> = claims.into_iter().map(|slot| slot.expect("claimed")).collect();
+    assert_eq!(numbers(&claims), (16..24).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn count_that_is_sent_again_keeps_the_places() {
+    let world = World::new().await;
+    let (count, counts) = watch::channel(1);
+    let slots = Slots::following(&world.session, &world.path, counts, Options::new()).expect("a valid path");
+    let held = claim(&slots).await;
+    let first = tokio::spawn(async move { slots.claim().await });
+    wait_queued(&world, 1, 1).await;
+    let other = Slots::new(&world.other().await, &world.path, 1).expect("a valid path");
+    let second = tokio::spawn(async move { other.claim().await });
+    wait_queued(&world, 1, 2).await;
+    count.send_replace(1);
+    pass(Duration::from_secs(1)).await;
+    drop(held);
+    drop(soon("the first", first).await.expect("no panic").expect("claimed"));
+    drop(soon("the second", second).await.expect("no panic").expect("claimed"));
+}

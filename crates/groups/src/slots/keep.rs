@@ -90,7 +90,8 @@ async fn keep(mut slots: Slots, held: watch::Sender<Held>) {
                     () = slot.revoke_requested() => {}
                 }
                 _ = held.send_replace(Ok(None));
-                _ = slot.release().await;
+                // Its work may go on until the release is sent, so its rest begins with the next claim.
+                _ = slot.into_guard().release().await;
             }
             Err(error) if is_over(&error) => {
                 _ = held.send_replace(Err(error));

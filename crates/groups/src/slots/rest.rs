@@ -2,15 +2,15 @@
 //!
 //! A number that rests has a node, `<path>/rest-<number>`. It says `used` before a claim returns the number, and `free` when a holder
 //! releases it. A claim computes the rest from the time of `free`, by the servers' clock. Behind a holder that left `used`, nobody
-//! knows when it has gone, so the number rests from the grant of the claim.
+//! knows when it has gone, so the next claim writes `free`: the number rests from then on, also if this claim is given up. The write
+//! of `free` checks the hold, so one that is late cannot begin the rest of a later holder.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zookeeper_recipes::zookeeper_client::{CreateMode, Error as ZkError};
 use zookeeper_recipes::{MutexGuard, Result, Session};
 
-use crate::request::{Found, create, read_all, refused};
+use crate::request::{Found, put, read_all, refused};
 
 const USED: &[u8] = b"used";
 const FREE: &[u8] = b"free";
@@ -40,7 +40,9 @@ pub(super) async fn has_rested(
     let rested = |since: i64| Duration::from_millis(own.ctime.saturating_sub(since).try_into().unwrap_or(0));
     let left = match rests_since(&mark) {
         0 => Duration::ZERO,
-        i64::MAX => rest,
+        i64::MAX if begin(guard, path).await => rest,
+        // An attempt that was lost may still begin the rest, until this hold is released.
+        i64::MAX => return Ok(false),
         since => rest.saturating_sub(rested(since)),
     };
     if !left.is_zero() && !waits {
@@ -49,21 +51,15 @@ pub(super) async fn has_rested(
     let uses = async {
         sleep(left).await;
         let options = session.lock_options();
-        let written = session.request(Some(Duration::MAX), |client| async move {
-            match client.set_data(path, USED, None).await {
-                Err(ZkError::NoNode) => create(&client, options, path, USED, CreateMode::Persistent).await,
-                set => set.map(drop),
-            }
-        });
+        let written =
+            session.request(Some(Duration::MAX), |client| async move { put(&client, options, path, USED).await });
         written.await?.map_err(|error| refused("write", path, error))
     };
     guard.run_until_lost(uses).await.map_or(Ok(false), |written| written.map(|()| true))
 }
 
-/// Begins the rest of a number that is about to be released. If that fails, it rests from the next claim.
-pub(super) async fn begin(guard: &MutexGuard, path: &str) {
-    let Ok(mut writer) = guard.check_writer() else { return };
-    if writer.add_set_data(path, FREE, None).is_ok() {
-        _ = writer.commit().await;
-    }
+/// Begins the rest of a number. Returns whether it certainly has begun.
+pub(super) async fn begin(guard: &MutexGuard, path: &str) -> bool {
+    let Ok(mut writer) = guard.check_writer() else { return false };
+    writer.add_set_data(path, FREE, None).is_ok() && writer.commit().await.is_ok()
 }
