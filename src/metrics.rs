@@ -14,7 +14,7 @@
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
 //! | [`PAUSES`] | counter | | `cause`, `lock` | pauses of [`Election::run`](crate::Election::run) after a term that has failed |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
-//! | [`RENEWALS`] | counter | | | sessions that replaced an expired one |
+//! | [`RENEWALS`] | counter | | | ZooKeeper sessions that replaced one that ended |
 //! | [`FALLS`] | counter | | | grants with a smaller fencing token than before: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
@@ -78,7 +78,7 @@ pub const JOBS: &str = "zookeeper_job_fires_total";
 pub const PAUSES: &str = "zookeeper_candidate_pauses_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
-/// Sessions that replaced an expired one.
+/// ZooKeeper sessions that replaced one that ended.
 pub const RENEWALS: &str = "zookeeper_session_renewals_total";
 /// Grants with a smaller fencing token than an earlier grant of the session.
 pub const FALLS: &str = "zookeeper_session_token_falls_total";

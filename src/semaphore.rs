@@ -89,15 +89,14 @@ impl Semaphore {
         Self::following(session, path, watch::channel(permits).1, options)
     }
 
-    /// Creates a handle whose number of permits is the value of `permits`, and changes with it. Waiting calls keep their positions.
-    /// Sends nothing.
+    /// Creates a handle that takes its number of permits from `permits`. Waiting calls keep their positions. Sends nothing.
     ///
-    /// If there are fewer permits than before, those in use stay in use, and a call waits until few enough are. If it wants more
-    /// than there are, it waits for a larger number, and all callers behind it wait, too. With zero, nobody gets a permit. A
-    /// [`Waiting`] learns of a change when it is polled, and holds up those behind it until then. Calls for several permits, and
-    /// [`enqueue`](Self::enqueue), fail if there are fewer at the call. After the sender is gone, the last value counts.
+    /// If the number falls, permits in use stay in use, and calls wait until enough are released. A waiting call for more permits than
+    /// there are waits until the number grows, and so do all callers behind it. With zero, all callers wait. A [`Waiting`] uses the
+    /// old number until it is polled, and holds up those behind it until then. Calls for several permits, and
+    /// [`enqueue`](Self::enqueue), fail if they ask for more than there are. After the sender is dropped, the last value stays.
     ///
-    /// Each client of the path has to learn the number by itself. For a number that a node of the servers has, see
+    /// Every client needs the number. To share it in a node of the servers, see
     /// [`SharedCount`](https://docs.rs/zookeeper-groups/latest/zookeeper_groups/struct.SharedCount.html).
     ///
     /// # Errors
@@ -303,10 +302,10 @@ impl Semaphore {
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Counts the permits that the first caller in the queue still misses, in one small request. Returns zero if no
-    /// caller waits, or if the first caller can take its permits; and if no caller waits, but more are in use than there are, by how
-    /// many. If zero is returned again
-    /// and again and the first caller stays first, it has died or hangs. The count comes from the connected server, which may be behind the others.
+    /// Returns how many permits must be released before the first caller in the queue can take its own, in one small request. If
+    /// nobody waits, it is by how many the permits in use exceed the [number](Self::permits). If zero is returned again and again
+    /// and the first caller stays first, it has died or hangs. The count comes from the connected server, which may be behind the
+    /// others.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Owns [`Term`], one leadership of a candidate, and [`CurrentTerm`], the latest of an election's handle.
+//! Owns [`Term`], one leadership of a candidate, and [`CurrentTerm`], the latest leadership of an election handle.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -13,15 +13,15 @@ use tokio::time::timeout;
 use crate::hold::{HoldMonitor, HoldState};
 use crate::locked::locked;
 
-/// A warning says after each such time that tasks still run that are to end.
+/// The time between two warnings about tasks that should have ended and still run.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One term of a leader, in [`Election::run`](crate::Election::run): a [monitor](HoldMonitor) of the leadership, and the tasks
 /// that work in it.
 ///
-/// The next term of the same `run` begins only when the tasks that this term has spawned have ended. After a loss or a panic the
-/// candidate is not in the queue until then; after a return it still leads. A warning every 30 s says how many tasks are left, once they
-/// are to end. A task that is spawned after the end of the term is not waited for.
+/// The next term of the same `run` begins only after all tasks of this term have ended. If the term returned, the candidate leads until
+/// then. After a loss or a panic it is not in the queue. Once the tasks should end, because the leadership was lost or asked back, a
+/// warning every 30 s says how many still run. Do not spawn after the end of the term: such a task may outlive it.
 ///
 /// # Examples
 ///
@@ -34,16 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// let leading = election.run(|term| async move {
 ///     term.spawn(serve());
-///     let (monitor, ends) = (term.clone(), Arc::new(AtomicBool::new(false)));
-///     let is_asked_to_end = ends.clone();
+///     let (monitor, stop) = (term.clone(), Arc::new(AtomicBool::new(false)));
+///     let stopped = stop.clone();
 ///     term.spawn_blocking(move || {
-///         // A thread cannot be cut off, so it looks.
-///         while !is_asked_to_end.load(Relaxed) && !monitor.state().has_ended() {
+///         // A thread cannot be cut off, so it checks.
+///         while !stopped.load(Relaxed) && !monitor.state().has_ended() {
 ///             compact(&monitor);
 ///         }
 ///     });
 ///     term.revoke_requested().await;
-///     ends.store(true, Relaxed);
+///     stop.store(true, Relaxed);
 /// });
 /// leading.await?;
 /// # Ok(())
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
-    /// Each task has a receiver.
+    /// Each task keeps a receiver, so `closed` resolves when all have ended.
     tasks: Arc<watch::Sender<()>>,
 }
 
@@ -64,13 +64,13 @@ impl Term {
     /// Spawns work of this term. When the leadership ends, the work is dropped at its next `await`, as in
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
-    /// If the term's own future returns, the leadership lasts until the spawned work has ended, too. If it panics, the candidate
-    /// resigns, which ends the work. Let work that goes on without end await
-    /// [`revoke_requested`](HoldMonitor::revoke_requested).
+    /// When the future of the term returns, the leadership lasts until the spawned work has ended, too. When it panics, the candidate
+    /// resigns, which ends the work. Let work that goes on without end await [`revoke_requested`](HoldMonitor::revoke_requested). A
+    /// panic of the work shows only in its `JoinHandle`.
     ///
     /// # Errors
     ///
-    /// The result of the work is the state that the hold has ended with, if it ended first.
+    /// The handle returns the state with which the hold ended, if it ended before the work.
     ///
     /// # Panics
     ///

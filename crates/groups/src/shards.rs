@@ -302,7 +302,7 @@ impl Shards {
     /// this member follows. `None` before the first plan, and for a shard that does not exist.
     ///
     /// Sends nothing. While the shard moves, another member may still own it, and the owner may have crashed a moment ago. A
-    /// member that has left stays in the plan for the settling time, with empty data. So let the receiver check that it owns the
+    /// missing member stays in the plan for the settling time after its grace, with empty data. So let the receiver check that it owns the
     /// shard, and the store check the token. A process that is not a member follows `<path>/members` with
     /// [`Members`](crate::Members), and computes the [`Plan`].
     #[must_use]

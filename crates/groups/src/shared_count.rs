@@ -1,4 +1,4 @@
-//! Owns [`SharedCount`]: a number that a node of the servers has, for all processes.
+//! Owns [`SharedCount`]: a number that is stored in a node of the servers, for all processes.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,15 +10,15 @@ use zookeeper_recipes::{Result, Session};
 
 use crate::request::{Found, invalid, put, read_and_watch, refused, validate_path};
 
-/// A number at a node of the servers, which all processes follow and any may change: how many permits a
+/// A number stored in a node of the servers, which all processes follow and any may change: how many permits a
 /// [`Semaphore`](zookeeper_recipes::Semaphore::following) has, or how many numbers [`Slots`](crate::Slots::following) have.
 ///
-/// Compatible with Curator's `SharedCount`, so a Java process with an `InterProcessSemaphoreV2` can follow the same number. The
-/// node's data is the number, as four bytes with the highest first, and then the identifier of the process that has set it. Give it
-/// a node of its own, no lock path, and set it only with this, `zklock` or Curator: a text is refused.
+/// Compatible with Curator's `SharedCount`, so a Java process with an `InterProcessSemaphoreV2` can follow the same number. The data is
+/// a big-endian 32-bit integer, followed by the identifier of the process that has set it. Use a node for this alone, no lock path, and
+/// set it only with this type, `zklock` or Curator.
 ///
-/// A change is seen after about a round trip, or 200 ms after the one before, by each process at another time, also by the one that has
-/// set it. Until then a process counts with the number before.
+/// Each process, the one that sets the number included, sees a change on its own: within a few round trips, and at most every 200 ms.
+/// Until then it uses the number before. If an event is lost, that takes up to 30 s.
 ///
 /// # Panics
 ///
@@ -48,7 +48,7 @@ pub struct SharedCount {
     task: AbortHandle,
 }
 
-/// The number that a node has, who has set it, and when.
+/// A number, who has set it, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetCount {
@@ -63,7 +63,7 @@ pub struct SetCount {
 impl SharedCount {
     /// Reads the number at `path`, and follows it until this value is dropped. The number is `default` while there is no node.
     ///
-    /// If the data is no number, or may not be read, the last number counts, and a warning says so.
+    /// If the data is no number later, or may not be read, the last number stays, and a warning is logged.
     ///
     /// # Cancel safety
     ///
@@ -74,7 +74,7 @@ impl SharedCount {
     /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if `path` cannot be used, or its data is no number.
     /// [`Error::SessionFull`](zookeeper_recipes::Error::SessionFull) if the session has no room for a watch.
     /// [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answered within one session timeout. Otherwise
-    /// the servers' error.
+    /// the servers' error, or the end of the session.
     pub async fn follow(session: &Session, path: &str, default: u32) -> Result<Self> {
         validate_path(path)?;
         let mut looks = session.looks([path])?;
@@ -91,7 +91,7 @@ impl SharedCount {
         *self.count.borrow()
     }
 
-    /// Returns a view that shows each change. After this value is dropped, the view keeps the last number.
+    /// Returns a receiver of the newest number. After this value is dropped, it keeps the last one.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u32> {
         let mut view = self.count.clone();
@@ -99,8 +99,8 @@ impl SharedCount {
         view
     }
 
-    /// Sets the number for all processes. Creates the node if it does not exist, and overwrites any data. The last of several calls
-    /// counts.
+    /// Sets the number for all processes. Creates the node if it does not exist, and overwrites any data. The last write
+    /// wins.
     ///
     /// # Cancel safety
     ///
@@ -118,12 +118,14 @@ impl SharedCount {
     /// # Errors
     ///
     /// [`Error::InvalidInput`](zookeeper_recipes::Error::InvalidInput) if `path` cannot be used, or `count` is larger than
-    /// `i32::MAX`. [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answered within one session
-    /// timeout. Otherwise the servers' error.
+    /// `i32::MAX`, or looks like a text. [`Error::Unavailable`](zookeeper_recipes::Error::Unavailable) if no server answered
+    /// within one session timeout. Otherwise the servers' error, or the end of the session.
     pub async fn set_at(session: &Session, path: &str, count: u32) -> Result<()> {
         validate_path(path)?;
         let number = i32::try_from(count);
-        let number = number.map_err(|_| invalid("count", format!("{count} is more than {}", i32::MAX)))?;
+        let number = number.ok().filter(|number| !is_text(&number.to_be_bytes()));
+        let reason = || format!("{count} is too large, or looks like a text; give at most {}", 0x00ff_ffff);
+        let number = number.ok_or_else(|| invalid("count", reason()))?;
         let options = session.lock_options();
         let data = &[&number.to_be_bytes(), options.identifier()].concat();
         let set = session.request(None, |client| async move { put(&client, options, path, data).await });
@@ -154,6 +156,11 @@ impl Drop for SharedCount {
     }
 }
 
+/// Returns whether the bytes of a number are those of a text: `1000` would be read as 825,241,648.
+fn is_text(bytes: &[u8; 4]) -> bool {
+    bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
 /// Follows the number until the session is over.
 async fn follow(mut looks: Looks, path: String, default: u32, count: watch::Sender<u32>) {
     let mut last_error = None;
@@ -182,8 +189,6 @@ async fn look(looks: &mut Looks, path: &str) -> Result<Result<Option<SetCount>>>
 
 fn parse(path: &str, found: Result<Found, ZkError>) -> Result<Option<SetCount>> {
     let Some((data, stat)) = found.map_err(|error| refused("read", path, error))? else { return Ok(None) };
-    // Four digits of a text would be a number of some hundred millions.
-    let is_text = |first: &[u8; 4]| first.iter().all(u8::is_ascii_digit);
     let number = data.split_first_chunk().filter(|(first, _)| !is_text(first)).and_then(|(count, by)| {
         let count = u32::try_from(i32::from_be_bytes(*count)).ok()?;
         Some((count, by.to_vec()))

@@ -145,12 +145,12 @@ impl Slots {
         Self::following(session, path, watch::channel(count).1, options)
     }
 
-    /// Creates a handle whose count is the value of `counts`, and changes with it, such as that of a
-    /// [`SharedCount`](crate::SharedCount). Sends nothing.
+    /// Creates a handle that takes its count from `counts`, for example from a [`SharedCount`](crate::SharedCount). Sends nothing.
     ///
-    /// When the count changes, a waiting claim queues again, at the tail of those with the new count. If the count falls, the
-    /// numbers beyond it stay with their holders, and are not given again. With zero, nobody gets a number. A count that is too
-    /// large for the path counts as the largest. After the sender is gone, the last value counts.
+    /// When the count changes, waiting claims queue again, behind the claims that already wait with the new count. Numbers beyond a
+    /// smaller count stay with their holders, are not among the [`holders`](Self::holders), and nobody can claim them until the count
+    /// grows. With zero, claims wait. A count that is too large for the path is reduced to the largest possible. After the sender is
+    /// dropped, the last value stays.
     ///
     /// # Errors
     ///
@@ -183,20 +183,20 @@ impl Slots {
         Ok(Self { session, path: path.to_owned(), counts, count, preferred: None, rest: None, queue })
     }
 
-    /// Lets a number rest: for this time after its holder has gone, no claim returns it. Use it for ids that are made of a clock
-    /// and a number, so that a clock that is behind makes no id twice. All clients of a path must give the same time.
+    /// Lets a number rest: for this time after its holder has gone, no claim returns it. For ids that are made of a time and a number:
+    /// choose a time by which no two clocks differ. All clients of a path must set the same time.
     ///
-    /// The rest of a number that was [released](Slot::release) begins with the release, by the servers' clock. Otherwise, after a
-    /// crash, a loss or a drop, and always for a [kept](Self::keep) number, it begins with the next claim of the number, which is
-    /// listed as a holder meanwhile. A leader of the servers whose clock is ahead of the
-    /// last one's shortens the rest by as much.
+    /// After [`Slot::release`] the rest begins with the release. After a crash, a loss or a drop, and always for a [kept](Self::keep)
+    /// number, it begins when the next claim takes the number, which is listed as its holder meanwhile. The servers' clock counts:
+    /// after a change of their leader, a clock that is ahead shortens the rest by the difference. A number that was used before
+    /// numbers rested does not rest once.
     ///
-    /// A claim takes a number that was never used, or has rested longest, whatever number is [preferred](Self::with_preferred); if
-    /// claims meet, perhaps another. If it has not rested, the claim waits, and [`try_claim`](Self::try_claim) returns `None`. Claims
-    /// that wait for different numbers are not served in order.
+    /// A claim takes a number that was never used, or else the one that has rested longest, and ignores the
+    /// [preferred](Self::with_preferred) one. Claims that meet may get others. If the number must still rest, `claim` waits, and
+    /// [`try_claim`](Self::try_claim) returns `None`. Claims that wait for different numbers are not served in order.
     ///
-    /// A claim costs two reads and a write more, and a release one write. Each number that was used leaves a node, `rest-` and the
-    /// number, for good.
+    /// A claim costs two reads and a write more, and a second write for a first use or after a crash; a release costs one write. Each
+    /// number that was used keeps a node, `rest-<number>`.
     #[must_use]
     pub fn with_rest(mut self, rest: Duration) -> Self {
         self.rest = Some(rest.min(LONGEST));
@@ -521,15 +521,14 @@ impl Slot {
     }
 
     /// Returns the guard of the number's mutex, for functions that take any [`LockGuard`](zookeeper_recipes::LockGuard). If numbers
-    /// rest, the rest of this one then begins with the next claim.
+    /// rest, this one then begins to rest with the next claim.
     #[must_use = "dropping it releases the number"]
     pub fn into_guard(self) -> MutexGuard {
         self.guard
     }
 
     /// Releases the number, and waits until the servers have confirmed the release. See [`MutexGuard::release`]. If numbers
-    /// [rest](Slots::with_rest), the rest of this one begins now: end the work with it first. Its monitors show the end when the
-    /// servers have noted the beginning of the rest.
+    /// [rest](Slots::with_rest), this one begins to rest now, before its monitors show the end: stop using it first.
     ///
     /// # Cancel safety
     ///
@@ -540,7 +539,7 @@ impl Slot {
     /// As [`MutexGuard::release`].
     pub async fn release(self) -> Result<()> {
         if let Some(path) = &self.rest {
-            // If that fails, the rest begins with the next claim.
+            // If that fails, the number begins to rest with the next claim.
             rest::begin(&self.guard, path).await;
         }
         self.guard.release().await

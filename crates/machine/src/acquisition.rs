@@ -174,8 +174,7 @@ pub enum Loss {
     /// may also survive: after an outage, a pause or slow writes of less than the session timeout it can be granted
     /// locks again.
     TrustEnded,
-    /// The node of the hold was deleted by hand. Or the session ended, and the deletion of its node was reported before
-    /// that.
+    /// The node of the hold was deleted by hand. Or the session ended, and the event of the node's deletion came first.
     Deleted,
     /// The session was closed during the hold.
     Closed,
@@ -212,8 +211,8 @@ impl fmt::Display for Loss {
 
 impl std::error::Error for Loss {}
 
-/// After this many lost creates in a row, the create itself may be what makes the server close the connection. The next
-/// create is then mostly sent a second after the reconnect, so that the session's other requests are answered before.
+/// After this many lost creates in a row, the create itself may be what makes the server close the connection. After a reconnect
+/// the next create then waits for up to a second, so that the session's other requests are answered first.
 pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {

@@ -135,7 +135,7 @@ impl<T: Trust> Machine<T> {
             delete.replaced_by = None;
         }
         match outcome {
-            // The release now has to delete the reader's node.
+            // The reader's node has replaced the writer's, so it has to be deleted instead.
             Outcome::Created { .. } | Outcome::Exists => {
                 let releases = delete.is_some_and(|delete| std::mem::take(&mut delete.releases));
                 self.delete([(path, writer.reader(guid))].into(), releases);

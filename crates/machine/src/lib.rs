@@ -319,7 +319,7 @@ pub enum Action {
     Replace,
     /// Another process has the session's unique name, so the session ends for good.
     Yield,
-    /// The session no longer needs its client. `is_clean`: no node of the session is known to be left.
+    /// The session no longer needs its client. `is_clean`: all nodes of the session are certainly gone.
     End {
         is_clean: bool,
     },

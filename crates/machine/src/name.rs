@@ -114,7 +114,8 @@ pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
     0.cmp(&other.wrapping_sub(one))
 }
 
-/// The contenders under a lock path, in queue order. The driver parses and sorts them.
+/// The contenders under a lock path, in queue order. The driver parses and sorts them. For `ListOwn`: the session's nodes in all
+/// paths, not sorted.
 pub type Listing = Arc<[Name]>;
 
 /// A listing, prepared to find predecessors in it.

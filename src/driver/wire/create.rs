@@ -162,7 +162,7 @@ impl Create {
         })
     }
 
-    /// Returns the size in bytes of a transaction that creates the nodes and these parents.
+    /// Estimates the bytes of a transaction that creates the nodes and these parents.
     fn bytes(&self, parents: &[String]) -> usize {
         let root = self.client.path().trim_end_matches('/').len();
         let (options, number) = (&self.draft.options, "0123456789".len());

@@ -47,7 +47,7 @@ async fn data_of_others_is_a_number_or_leaves_the_last_one() {
     assert_eq!(count.get(), 258);
     let set = SharedCount::read_at(&world.session, &path).await.expect("read").expect("a node");
     assert_eq!((set.count, &*set.by), (258, &b""[..]));
-    for wrong in [&[0, 1, 2][..], &[255; 4], b"1000"] {
+    for wrong in [&[0, 1, 2][..], &[255; 4], b"1000", b"max=7", b"100\n"] {
         world.admin.set_data(&path, wrong, None).await.expect("set");
         until("a warning", || warnings.count("cannot read a shared number") == 1).await;
         let error = SharedCount::follow(&world.session, &path, 1).await.expect_err("no number");

@@ -155,7 +155,7 @@ impl ShardsBuilder {
             all_data: Sender::default(),
             ending: Sender::default(),
         };
-        // Validates the longest path, and the identifier.
+        // Validates the longest lock path, and the identifier.
         inner.mutex(count - 1)?;
         Ok(Shards { inner: Arc::new(inner) })
     }

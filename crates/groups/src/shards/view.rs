@@ -23,8 +23,9 @@ pub(crate) struct View {
 #[derive(Debug)]
 struct Newest {
     plan: Arc<Plan>,
-    /// When to follow this plan, and when at the latest to follow it or its replacement.
+    /// When to follow this plan.
     due: Instant,
+    /// The latest time to follow this plan, or one that replaces it.
     latest: Instant,
 }
 
