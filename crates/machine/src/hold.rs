@@ -188,7 +188,6 @@ impl<T: Trust> Machine<T> {
         if held.is_empty() {
             return;
         }
-        self.identify();
         self.renew(now);
         self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
     }

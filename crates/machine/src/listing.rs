@@ -117,9 +117,6 @@ impl<T: Trust> Machine<T> {
             queues.any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
         let watches = state.watch == WatchState::Unset && ops.iter().any(is_full);
-        if watches {
-            state.watch = WatchState::Sending;
-        }
         let by = ops.first().copied().unwrap_or(SESSION);
         state.listing = Some(ActiveListing { ops, search });
         if needs_barrier {

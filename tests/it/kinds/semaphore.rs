@@ -7,7 +7,7 @@ use tokio::sync::{Barrier, watch};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
-use crate::support::{World, connect, locking, make_paths, soon, stat_until, until};
+use crate::support::{World, connect, locking, make_paths, promptly, soon, stat_until, until};
 
 const PERMITS: u32 = 7;
 
@@ -66,7 +66,7 @@ async fn number_of_permits_changes_while_callers_wait() {
     }
     let mut waiting = waiting.into_iter();
     let mut next = async || {
-        let granted = soon("the next", waiting.next().expect("one more")).await;
+        let granted = promptly("the next", waiting.next().expect("one more")).await;
         granted.expect("no panic").expect("held")
     };
     limit.send_replace(3);
@@ -124,7 +124,7 @@ async fn number_of_permits_changes_during_an_outage() {
     wait_counts(&world, 1, 1).await;
     world.proxy.cut_now();
     limit.send_replace(1);
-    drop(soon("the permit", waiting).await.expect("no panic").expect("held"));
+    drop(promptly("the permit", waiting).await.expect("no panic").expect("held"));
 }
 
 #[tokio::test]

@@ -193,6 +193,20 @@ fn caller_that_does_not_queue_looks_before_it_writes() {
 }
 
 /// The node may have been deleted by hand since the listing.
+/// Otherwise the waiter would learn of it from the next listing of its own nodes.
+#[test]
+fn waiter_that_a_listing_does_not_show_asks_a_quorum_at_once() {
+    let mut session = Session::new();
+    let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let own = Name { number: 3, guid, kind: Kind::Lock };
+    session.answer(&sent[0], created(own, Some(7)));
+    let sent = session.answer(&list(&sent), listing(&[foreign(1)]));
+    let confirm = one(&sent, |ask| matches!(ask, Ask::Confirm { .. }));
+    session.answer(&confirm, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Evicted));
+}
+
 #[test]
 fn grant_by_a_listing_is_recent() {
     for (late, holds) in [(0, true), (T / 4, false)] {
