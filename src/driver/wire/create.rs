@@ -230,10 +230,7 @@ impl Create {
         let czxid = match czxid {
             Some(czxid) => czxid,
             None => match self.client.check_stat(texts.first().map_or("/", String::as_str)).await {
-                Ok(Some(stat)) => {
-                    owner = Some(stat.ephemeral_owner);
-                    stat.czxid
-                }
+                Ok(Some(stat)) => stat.czxid,
                 // The node was created and is gone again. That is no refusal.
                 Ok(None) => return Outcome::Unknown.into(),
                 // The nodes were created although this read failed, so its error must not end the call.

@@ -1,5 +1,7 @@
 //! Adverse conditions: missing permissions, and servers that restart.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::Op;
@@ -8,7 +10,7 @@ use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
 use zookeeper_recipes::{Error, Loss, Mutex, Options};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, TIMEOUT, World, admin_client, children, soon, until, wait_children};
+use crate::support::{BRIEF, TIMEOUT, World, admin_client, children, pass, soon, until, wait_children};
 use crate::warnings::Warnings;
 
 /// Connected clients have seen transactions that such servers do not know, and are refused until their sessions have
@@ -96,6 +98,8 @@ async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
     drop((guard, waiter));
     until("two refusals", || warnings.count("cannot delete a lock node") == 2).await;
     world.wait_children(2).await;
+    // They are tried again, and refused again.
+    pass(Duration::from_secs(31)).await;
     let all = [Acl::new(Permission::ALL, AuthId::anyone())];
     world.admin.set_acl(&world.path, &all, None).await.expect("opened");
     drop(soon("a lock of another session", world.other_mutex().await.lock()).await.expect("held"));
