@@ -86,7 +86,7 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
-    /// A session has room for about 8,000 lock nodes, and for watches on about 500 nodes of other contenders. Nodes beyond
+    /// A session has room for about 8,000 lock nodes, and for watches on about 900 nodes of other contenders (with lock paths of 55 bytes). Nodes beyond
     /// that are refused. A waiter without room for its watch polls every third of the session timeout instead. Other watches,
     /// such as an observer's, are refused.
     ///

@@ -169,8 +169,8 @@ impl State {
         self.machine.session_id() != 0
     }
 
-    /// Whether the server has given the connection to another session. The machine has then ended ours, and the client must be
-    /// dropped.
+    /// Whether the connection belongs to another session, or that cannot be found out. The machine has then ended ours, and the
+    /// client must be dropped.
     pub(super) fn is_replaced(&self) -> bool {
         self.machine.life() == Life::Renewing && self.connection.is_some()
     }

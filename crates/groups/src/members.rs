@@ -29,7 +29,7 @@ use zookeeper_recipes::{Error, Result, Session, path};
 use crate::kept_node::{KeptNode, PAUSE};
 use crate::request::{LONGEST, is_over, read_all, refused, validate_data, validate_path};
 
-/// The most members that one request reads. So an answer has 2 MB of their data at most.
+/// The most children that one request reads: 2 MB of data, if all joined by this crate. The nodes of other clients may be larger.
 const BURST: usize = 500;
 
 /// The most data of a member: every process of a group reads the data of all members, after an outage all at once.

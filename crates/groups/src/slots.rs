@@ -301,7 +301,8 @@ impl Slots {
 
     /// Holds a number in the background, for as long as the returned value lives. After a loss, and in each new session, the
     /// background task claims again, and prefers the number that it lost. A process that starts again gets the lowest free number,
-    /// unless it gives its last one to [`with_preferred`](Self::with_preferred). See [`KeptSlot`].
+    /// unless it gives its last one to [`with_preferred`](Self::with_preferred). If numbers [rest](Self::with_rest), no number is
+    /// preferred. See [`KeptSlot`].
     ///
     /// # Panics
     ///

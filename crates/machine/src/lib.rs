@@ -210,7 +210,8 @@ pub enum Outcome {
     Refused,
     /// The server returned an error code that the client does not know. The request may have been done all the same.
     UnknownError,
-    /// No answer came, mostly because the connection was lost. The request may have been done, or may still be done.
+    /// No answer came, mostly because the connection was lost; or one that decides nothing, such as that the request was throttled.
+    /// The request may have been done, or may still be done.
     #[default]
     Unknown,
 }

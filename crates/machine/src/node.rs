@@ -114,7 +114,7 @@ impl<T: Trust> Machine<T> {
         self.nonce & VERSION == NAMED
     }
 
-    /// Returns whether a node is of this session, and belongs to no acquisition.
+    /// Returns whether a node is an orphan. The reader's node of a downgrade under way is none: the answer to the downgrade decides.
     pub fn is_orphan(&self, path: Path, name: Name) -> bool {
         let is_awaited =
             || self.deletes_of(name.guid_op()).any(|(_, delete)| delete.replaced_by == Some(name.guid));

@@ -25,7 +25,8 @@ pub struct Queue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The position is not known. A listing is wanted or under way.
+    /// The position is not known: there is no node yet, the count of its create may still decide, or a listing is wanted or under
+    /// way.
     Unknown,
     First,
     /// Too many permits are taken.

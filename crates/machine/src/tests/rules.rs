@@ -110,7 +110,7 @@ fn search_that_is_refused_is_repeated() {
     one(&sent, |ask| matches!(ask, Ask::Delete { .. }));
 }
 
-/// Otherwise they would stay until a session is made, also where each call has a path of its own.
+/// Otherwise such paths would pile up during an outage, if each call has a path of its own.
 #[test]
 fn paths_of_calls_that_end_before_the_next_session_are_forgotten() {
     let mut session = Session::new();
