@@ -86,8 +86,8 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
-    /// A session has room for about 8,000 lock nodes, and for watches on about 900 nodes of other contenders (with lock paths of 55 bytes). Nodes beyond
-    /// that are refused. A waiter without room for its watch polls every third of the session timeout instead. Other watches,
+    /// A session has room for about 8,000 lock nodes, and for watches on about 900 nodes of other contenders, at lock paths of 55
+    /// bytes. Nodes beyond that are refused. A waiter without room for its watch polls every third of the session timeout instead. Other watches,
     /// such as an observer's, are refused.
     ///
     /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
