@@ -34,7 +34,7 @@ mod wire;
 pub(crate) use self::budget::Reservation;
 pub(crate) use self::call::{Acquire, Failed, Granted, abandon, poll_released};
 pub(crate) use self::core::Core;
-pub(crate) use self::draft::{Draft, Permits};
+pub(crate) use self::draft::Draft;
 pub(crate) use self::entry::HoldListener;
 pub(crate) use self::names::longest_child;
 pub(crate) use self::progress::Progress;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
+use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Progress};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::Hold;
@@ -73,13 +73,12 @@ impl Lock {
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());
-        let in_turn = permits.as_ref().map(|(turns, limit)| {
-            let turn = vec![(turns.path.clone(), turns.kind)];
-            let turn = Draft { options: options.clone(), queues: turn, ..Draft::default() };
-            Permits { limit: limit.clone(), turn: Arc::new(turn) }
+        let turn = permits.as_ref().map(|(turns, _)| {
+            let queues = vec![(turns.path.clone(), turns.kind)];
+            Arc::new(Draft { options: options.clone(), queues, ..Draft::default() })
         });
         let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
-        let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
+        let draft = Draft { options: options.clone(), queues: nodes.collect(), turn, removes };
         let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
         let lock = Self { session, path, options, queues: queues.into(), draft, permits };
@@ -127,16 +126,18 @@ impl Lock {
     }
 
     async fn queue(&self, waits: bool, progress: Option<&Arc<Progress>>) -> Result<Granted, Failed> {
-        let mut limit = self.permits.as_ref().map(|(_, limit)| limit.clone());
-        let mut acquire = Acquire::new(self.session.core(), &self.draft, waits, progress.cloned());
-        while let Some(changes) = &mut limit {
+        let mut permits = self.permits.as_ref().map(|(_, permits)| permits.clone());
+        // Read here, and not under the session's lock: a user may hold the lock of this channel, and wait for that of the session.
+        let limit = permits.as_mut().map(|permits| *permits.borrow_and_update());
+        let mut acquire = Acquire::new(self.session.core(), &self.draft, waits, progress.cloned(), limit);
+        while let Some(changes) = &mut permits {
             tokio::select! {
                 biased;
                 granted = &mut acquire => return granted,
                 changed = changes.changed() => match changed {
                     Ok(()) => acquire.change_permits(*changes.borrow_and_update()),
                     // The number does not change any more.
-                    Err(_) => limit = None,
+                    Err(_) => permits = None,
                 },
             }
         }

@@ -13,9 +13,9 @@ const SERVERS: &str = "/zookeeper";
 
 /// Turns any text, such as an order number or a file name, into one segment of a path.
 ///
-/// Characters that a path may not contain (`/`, control characters, U+E000 to U+F8FF, and everything from U+FFF0 on, such as emoji), the names `.`
-/// and `..`, and `%` itself are written as `%` and two hexadecimal digits per byte. The empty key becomes `%`. So different
-/// keys give different segments.
+/// Characters that a path may not contain (`/`, control characters, U+E000 to U+F8FF, and everything from U+FFF0 on, such as
+/// emoji), the names `.` and `..`, and `%` itself are written as `%` and two hexadecimal digits per byte. The empty key becomes
+/// `%`. So different keys give different segments.
 ///
 /// # Examples
 ///

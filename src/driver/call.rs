@@ -6,22 +6,18 @@ use std::task::{Context, Poll};
 
 use crate::clock::{micros, now};
 use crate::driver::core::Core;
-use crate::driver::draft::{Draft, Permits};
+use crate::driver::draft::Draft;
 use crate::driver::progress::Progress;
 use crate::driver::state::State;
 use crate::error::Error;
 use crate::machine::{Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, StallLimit, turn_of};
 
-/// Builds the machine's description of an acquisition.
+/// Builds the machine's description of an acquisition. `limit`: how many permits a semaphore has.
 fn spec(draft: &Draft, state: &mut State, waits: bool, limit: Option<u32>) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.number(path.as_str()), *kind)).collect();
-    let admission = match draft.permits.as_ref().zip(limit) {
-        None => Admission::First,
-        Some((Permits { turn, .. }, limit)) => {
-            let turn = turn.queues.first().map(|(path, _)| state.number(path.as_str()));
-            Admission::Permits { limit, turn }
-        }
-    };
+    let turn = draft.turn.iter().flat_map(|turn| &turn.queues).next();
+    let turn = turn.map(|(path, _)| state.number(path.as_str()));
+    let admission = limit.map_or(Admission::First, |limit| Admission::Permits { limit, turn });
     let stall_limit = draft.options.stall_limit().map(|limit| {
         let first = draft.options.start_limit().unwrap_or(limit);
         StallLimit { first: micros(first), next: micros(limit) }
@@ -56,12 +52,20 @@ pub(crate) struct Acquire {
     /// Whether the acquisition queues if the lock is contended.
     waits: bool,
     progress: Option<Arc<Progress>>,
+    /// How many permits a semaphore has.
+    limit: Option<u32>,
     op: Option<Op>,
 }
 
 impl Acquire {
-    pub(crate) fn new(core: &Arc<Core>, draft: &Arc<Draft>, waits: bool, progress: Option<Arc<Progress>>) -> Self {
-        Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None }
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        draft: &Arc<Draft>,
+        waits: bool,
+        progress: Option<Arc<Progress>>,
+        limit: Option<u32>,
+    ) -> Self {
+        Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, limit, op: None }
     }
 
     /// Changes how many permits the semaphore has.
@@ -71,8 +75,8 @@ impl Acquire {
         }
     }
 
-    fn begin(&self, state: &mut State, op: Op, limit: Option<u32>) {
-        let spec = Arc::new(spec(&self.draft, state, self.waits, limit));
+    fn begin(&self, state: &mut State, op: Op) {
+        let spec = Arc::new(spec(&self.draft, state, self.waits, self.limit));
         self.core.decide(state, Event::Acquire { op, spec });
     }
 }
@@ -112,17 +116,15 @@ impl Future for Acquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
-        // Cloning and dropping a waker run user code, so both happen without the session's lock. A user may change the number of
-        // permits while its own lock is held, so it is read here, too.
+        // Cloning and dropping a waker run user code, so both happen without the session's lock.
         let waker = cx.waker().clone();
-        let limit = this.draft.permits.as_ref().map(|permits| *permits.limit.borrow());
         let mut state = core.lock_current();
         let op = match this.op {
             Some(op) => op,
             None => {
                 let op = core.begin(&mut state, &this.draft).map_err(Failed::refused)?;
                 this.op = Some(op);
-                this.begin(&mut state, op, limit);
+                this.begin(&mut state, op);
                 op
             }
         };

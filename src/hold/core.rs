@@ -25,8 +25,8 @@ pub(super) struct HoldCore {
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
     pub(super) seen: Arc<Held>,
-    /// The end of the hold, which is set once. A downgrade and a revocation also wake its subscribers. Those of the connection's
-    /// changes are elsewhere: `driver.changes`.
+    /// The end of the hold, which is set once. A downgrade and a revocation also wake its subscribers. A change of the connection
+    /// does not: see `driver.changes`.
     end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
 }

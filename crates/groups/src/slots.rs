@@ -178,7 +178,7 @@ impl Slots {
     ) -> Result<Self> {
         path::validate(path)?;
         let session = session.clone().with_lock_options(options);
-        let count = *counts.borrow();
+        let count = reduced(path, &counts);
         let queue = queue(&session, path, count)?;
         Ok(Self { session, path: path.to_owned(), counts, count, preferred: None, rest: None, queue })
     }
@@ -232,8 +232,7 @@ impl Slots {
     /// How many numbers there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let count = *self.counts.borrow();
-        count.min(most_at(&self.path, count))
+        reduced(&self.path, &self.counts)
     }
 
     /// Claims a number: the [preferred](Self::with_preferred) one, or the lowest that is free. Waits as long as all are taken. If
@@ -488,6 +487,12 @@ impl Slots {
 fn most_at(path: &str, number: u32) -> u32 {
     let longest = path.len() + 1 + number.to_string().len();
     u32::try_from(MAX_BYTES / longest).unwrap_or(u32::MAX)
+}
+
+/// Returns the count, or the most that the path may have.
+fn reduced(path: &str, counts: &watch::Receiver<u32>) -> u32 {
+    let count = *counts.borrow();
+    count.min(most_at(path, count))
 }
 
 /// Creates the queue mutex of claims with this count.
