@@ -20,8 +20,9 @@ use zookeeper_client::{Client, SessionState};
 use crate::clock::{micros, now};
 use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
-use crate::driver::entry::{Entry, Flight, Ready};
+use crate::driver::entry::{Entry, Flight, Follower, Ready};
 use crate::driver::names;
+use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::driver::state::{Closing, RUNTIME_GONE, State, ended, nonce};
 use crate::driver::wire;
@@ -36,6 +37,8 @@ const NAME_IS_TAKEN: &str =
 pub(crate) struct Core {
     state: Mutex<State>,
     pub(super) ready: Arc<Ready>,
+    /// Wakes the session's task at the next change of the connection.
+    waker: Waker,
     pub(crate) reports: Arc<Reports>,
     /// Wakes subscribers to look at the state again, for example after a change of the connection or of the session's life.
     pub(crate) changes: watch::Sender<()>,
@@ -77,10 +80,13 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let (deferred, session) = (std::mem::take(&mut self.deferred), self.session_id());
+        let (deferred, session) = (self.deferred.take(), self.session_id());
         self.state = None;
         let Core { ready, reports, changes, .. } = self.core;
-        deferred.run(session, ready, reports, changes);
+        match deferred {
+            Some(deferred) => deferred.run(session, ready, reports, changes),
+            None => reports.flush(),
+        }
     }
 }
 
@@ -93,9 +99,11 @@ impl Core {
         // another process of that name gives its nodes other guids.
         let next = name.map_or(0, |_| caller_of(nonce() as Op));
         let state = Mutex::new(State { reports: Arc::clone(&reports), next, ..State::default() });
+        let ready = Arc::<Ready>::default();
         let core = Arc::new(Self {
             state,
-            ready: Arc::default(),
+            waker: Arc::clone(&ready).into(),
+            ready,
             reports,
             changes: watch::Sender::new(()),
             name,
@@ -140,15 +148,21 @@ impl Core {
 
     /// Gives an acquisition its number and its entry. Fails if the session has no room for its nodes. The caller must handle
     /// `Event::Acquire` before any connection change: the end of a session drops entries that the machine does not know.
-    pub(super) fn begin(self: &Arc<Self>, state: &mut State, draft: &Arc<Draft>) -> Result<Op, Error> {
-        let _node_reservation = Some(state.budget.nodes(draft.node_bytes(state.budget.root_bytes))?);
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        draft: &Arc<Draft>,
+        progress: Option<Arc<Progress>>,
+    ) -> Result<Op, Error> {
+        let node_reservation = state.budget.nodes(draft.node_bytes(state.budget.root_bytes))?;
         // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
         }
         let op = state.next;
         state.next = caller_of(state.next.wrapping_add(1));
-        let entry = Entry { _node_reservation, ..Entry::new(&self.ready, op, Arc::clone(draft)) };
+        let mut entry = Entry::new(&self.ready, op, Arc::clone(draft));
+        (entry._node_reservation, entry.follower) = (Some(node_reservation), progress.map(Follower::Waiter));
         state.entries.insert(op, entry);
         Ok(op)
     }
@@ -185,9 +199,7 @@ impl Core {
     /// Handles changes of the connection. The client shows only the last of several changes, so each change counts as a
     /// disconnect first.
     pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
-        // The next change wakes the session's task.
-        let waker = Waker::from(Arc::clone(&self.ready));
-        let mut cx = Context::from_waker(&waker);
+        let mut cx = Context::from_waker(&self.waker);
         // The clock is read before the poll: a pause between the two then makes `last_seen_up` too early, never too late.
         let at = now();
         while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
@@ -250,13 +262,12 @@ impl Core {
     }
 
     fn act(self: &Arc<Self>, state: &mut State) {
-        let actions: Vec<Action> = state.machine.actions().collect();
-        for action in actions {
+        while let Some(action) = state.machine.next_action() {
             match action {
                 Action::Send(ask) => self.send(state, ask),
                 Action::Unwatch(watch) => state.unwatch(&watch),
                 Action::Wake(op) => state.wake_all(op),
-                Action::Placed(op) => state.wake(op),
+                Action::Placed(op) => state.placed(op),
                 Action::Forget => state.forget_paths(),
                 Action::Replace => {
                     // The requests in flight may have gone to a session that is not ours.
@@ -302,7 +313,7 @@ impl Core {
         let (epoch, generation) = (state.epoch, state.generation);
         entry.flights.push_back(Flight { ask, sent, epoch, generation, answer: Some(answer), reservation });
         if has_failed {
-            state.deferred.unread.push(op);
+            state.deferred.unread.push_back(op);
         }
     }
 

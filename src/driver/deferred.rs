@@ -1,6 +1,7 @@
 //! Owns [`Deferred`]: wake-ups, callbacks and drops that run the user's code, and so wait until the session's lock is
 //! released.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -8,6 +9,7 @@ use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
 use crate::driver::entry::{Entry, HoldListener, Ready};
+use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::machine::{HoldState, Loss, Op};
 
@@ -16,11 +18,13 @@ pub(super) struct Deferred {
     /// The wakers of callers, to wake.
     pub(super) wakers: Vec<Waker>,
     /// The acquisitions whose answers and events the session's task has to poll.
-    pub(super) unread: Vec<Op>,
+    pub(super) unread: VecDeque<Op>,
+    /// Waiters, and how many contenders are ahead of them.
+    pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
     /// Entries to drop. The drop may run the user's code, for example that of a waker.
-    pub(super) dropped: Vec<Entry>,
+    pub(super) dropped: Vec<Box<Entry>>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
     pub(super) callers: Vec<Waker>,
     pub(super) wakes_driver: bool,
@@ -28,13 +32,27 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
+    /// Takes the deferred work, if there is any.
+    pub(super) fn take(&mut self) -> Option<Self> {
+        let Self { wakers, unread, placed, changed, seen, dropped, listeners, callers, .. } = self;
+        let is_empty = wakers.is_empty()
+            && unread.is_empty()
+            && placed.is_empty()
+            && changed.is_empty()
+            && seen.is_empty()
+            && dropped.is_empty()
+            && listeners.is_empty()
+            && callers.is_empty();
+        (!is_empty || self.wakes_driver || self.notifies_changes).then(|| std::mem::take(self))
+    }
+
     /// Does the deferred work. Call this after the session's lock is released.
     pub(super) fn run(self, session: SessionId, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
-        let Self { wakers, unread, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes } =
-            self;
-        if !unread.is_empty() {
-            ready.extend(unread);
+        if !self.unread.is_empty() {
+            ready.extend(self.unread);
         }
+        self.placed.iter().for_each(|(progress, ahead)| progress.ahead(*ahead));
+        let Self { wakers, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes, .. } = self;
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {

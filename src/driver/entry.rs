@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
+use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
@@ -35,11 +36,17 @@ pub(crate) trait HoldListener: Send + Sync {
     fn saw(&self, data: &[u8]);
 }
 
+/// What follows an acquisition.
+pub(super) enum Follower {
+    Waiter(Arc<Progress>),
+    Hold(Weak<dyn HoldListener>),
+}
+
 /// The list of acquisitions with unread answers or events, in the order in which the answers and events came. The list has
 /// its own lock, because the client may call our wakers while the session's lock is held.
 #[derive(Default)]
 pub(super) struct Ready {
-    ops: Mutex<Vec<Op>>,
+    ops: Mutex<VecDeque<Op>>,
     /// Wakes the session's task.
     pub(super) driver: Notify,
 }
@@ -59,7 +66,7 @@ impl Ready {
 
     /// Moves all acquisitions to the end of `unread`.
     pub(super) fn drain_to(&self, unread: &mut VecDeque<Op>) {
-        unread.extend(locked(&self.ops).drain(..));
+        unread.append(&mut locked(&self.ops));
     }
 }
 
@@ -100,7 +107,7 @@ pub(super) struct Entry {
     pub(super) waker: Waker,
     /// The waker of the acquisition's caller, while the caller waits.
     pub(super) caller: Option<Waker>,
-    pub(super) listener: Option<Weak<dyn HoldListener>>,
+    pub(super) follower: Option<Follower>,
     /// The error with which the acquisition was refused.
     pub(super) refusal: Option<Error>,
     /// The reservation for its nodes and for the node of its turn, kept until this entry is dropped.
@@ -130,20 +137,25 @@ impl Wake for Unread {
 }
 
 impl Entry {
-    pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Self {
-        Self {
+    pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Box<Self> {
+        Box::new(Self {
             flights: VecDeque::new(),
             watches: Vec::new(),
             draft,
             waker: Arc::new(Unread { op, ready: Arc::clone(ready) }).into(),
             caller: None,
-            listener: None,
+            follower: None,
             refusal: None,
             _node_reservation: None,
             watch_reservation: None,
             throttled: HashMap::new(),
             asked_back: Vec::new(),
-        }
+        })
+    }
+
+    /// Returns the hold that follows the acquisition.
+    pub(super) fn hold(&self) -> Option<Arc<dyn HoldListener>> {
+        if let Some(Follower::Hold(hold)) = &self.follower { hold.upgrade() } else { None }
     }
 
     /// Returns the next answer or, without one, the next event. Never returns the answer to a listing. Answers come first,
@@ -182,7 +194,7 @@ impl Entry {
     pub(super) fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
         let is_unknown_error = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
         if !answered.is_throttled && !is_unknown_error {
-            self.throttled.remove(&discriminant(ask));
+            self.throttled.retain(|kind, _| *kind != discriminant(ask));
             return;
         }
         let count = self.throttled.entry(discriminant(ask)).or_default();

@@ -1,6 +1,6 @@
 //! Owns the texts of node names and paths, which the machine knows by numbers, and the last listing of each path.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,8 @@ fn guid(text: &str, kind: Kind) -> u128 {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
         // The function `own` makes the name from the guid again, so the name must be spelled as ours are.
         let is_number = rest.strip_prefix(kind.separator())?.len() <= LONGEST_NUMBER.len();
-        let is_ours = is_number && !uuid.bytes().any(|byte| byte.is_ascii_uppercase());
+        // Without an early end, this loop is vectorized. It runs for each name of each listing.
+        let is_ours = is_number && !uuid.bytes().fold(false, |any, byte| any | byte.is_ascii_uppercase());
         Uuid::try_parse(uuid).ok().filter(|_| is_ours)
     };
     let other = || BuildHasherDefault::<DefaultHasher>::default().hash_one(text).into();
@@ -117,12 +118,12 @@ pub(super) type Czxids = Arc<Mutex<HashMap<Name, i64>>>;
 /// The texts of lock paths. The machine knows each path by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    known: HashMap<Path, Known>,
+    known: BTreeMap<Path, Known>,
     numbers: HashMap<Arc<str>, Path>,
     /// The next number. Numbers of forgotten paths are not reused until the counter wraps.
     next: Path,
     /// The paths that were unused at the last call of `retain`.
-    unused: HashSet<Path>,
+    unused: BTreeSet<Path>,
     /// The upper half of the guids of this session's nodes.
     pub(super) nonce: u64,
 }
@@ -182,10 +183,10 @@ impl Paths {
         self.known.get(&path)?.refusal.clone()
     }
 
-    /// Returns the path of a node, or `None` if the last listing does not show it.
-    pub(super) fn node(&self, path: Path, name: Name) -> Option<String> {
+    /// Returns the parent's path and the name of a node, or `None` if the last listing does not show it.
+    pub(super) fn node(&self, path: Path, name: Name) -> Option<[&str; 2]> {
         let known = self.known.get(&path)?;
-        Some(format!("{}/{}", known.text, known.listed.text(name)?))
+        Some([&known.text, known.listed.text(name)?])
     }
 
     /// Forgets the paths that were unused at this call and at the one before. One call would be too early: an answer may

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 
 use crate::driver::core::{Core, StateGuard};
-use crate::driver::entry::{Entry, Flight, Next};
+use crate::driver::entry::{Flight, Next};
 use crate::driver::names;
 use crate::driver::state::{RUNTIME_GONE, State};
 use crate::driver::wire::Answered;
@@ -39,11 +39,11 @@ impl Core {
                 drop(state);
                 state = self.lock_current();
             }
-            unread.extend(state.deferred.unread.drain(..));
+            unread.append(&mut state.deferred.unread);
             let Some(op) = unread.pop_front() else {
                 return state;
             };
-            match state.entries.get_mut(&op).and_then(Entry::next) {
+            match state.entries.get_mut(&op).and_then(|entry| entry.next()) {
                 Some(Next::Fired(watch, is_deleted)) => {
                     let generation = state.generation;
                     self.connection(&mut state);
@@ -71,7 +71,7 @@ impl Core {
     /// whether an answer was read.
     fn read_listing<'a>(self: &'a Arc<Self>, mut state: StateGuard<'a>, op: Op) -> (StateGuard<'a>, bool) {
         let generation = state.generation;
-        let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);
+        let taken = state.entries.get_mut(&op).and_then(|entry| entry.take_listing());
         let Some((mut answer, waker)) = taken else { return (state, false) };
         drop(state);
         let polled = answer.poll_unpin(&mut Context::from_waker(&waker));

@@ -1,6 +1,6 @@
 //! Owns [`State`], which the lock of a session guards: the machine, its client and requests in flight.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -11,7 +11,7 @@ use zookeeper_client::{Client, EventType, OneshotWatcher, SessionId};
 use crate::clock::now;
 use crate::driver::budget::{Budget, Reservation};
 use crate::driver::deferred::Deferred;
-use crate::driver::entry::{Entry, HoldListener, Watching};
+use crate::driver::entry::{Entry, Follower, HoldListener, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::reports::Reports;
 use crate::error::Error;
@@ -57,7 +57,7 @@ pub(crate) struct State {
     /// When the connection was last seen up. The clock was read before the check, so the client has sent any request to
     /// reconnect after this time.
     pub(super) last_seen_up: Moment,
-    pub(super) entries: HashMap<Op, Entry>,
+    pub(super) entries: BTreeMap<Op, Box<Entry>>,
     pub(super) next: Op,
     /// When the session's task next wakes by itself to fire timers.
     pub(super) wakes_at: Moment,
@@ -101,7 +101,7 @@ impl State {
         self.generation += 1;
         for mut entry in std::mem::take(&mut self.entries).into_values() {
             self.deferred.wakers.extend(entry.caller.take());
-            let listener = entry.listener.as_ref().and_then(Weak::upgrade);
+            let listener = entry.hold();
             self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
             self.deferred.dropped.push(entry);
         }
@@ -123,7 +123,7 @@ impl State {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
                 self.deferred.seen.extend(listener.upgrade().map(|listener| (listener, REVOKE.to_vec())));
             }
-            entry.listener = Some(listener);
+            entry.follower = Some(Follower::Hold(listener));
         }
     }
 
@@ -194,7 +194,7 @@ impl State {
     /// Drops all entries and stops the timers, because the session's task ends.
     pub(super) fn close(&mut self) {
         self.connection = None;
-        self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
+        self.deferred.dropped.extend(std::mem::take(&mut self.entries).into_values());
         self.machine.stop();
         self.deferred.notifies_changes = true;
     }
@@ -203,14 +203,15 @@ impl State {
     /// knows.
     pub(super) fn drop_flights(&mut self) {
         self.generation += 1;
-        self.entries.values_mut().for_each(Entry::session_over);
-        let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());
-        self.deferred.dropped.extend(gone.map(|(_, entry)| entry));
+        self.entries.values_mut().for_each(|entry| entry.session_over());
+        let is_gone = |op: &Op| *op != SESSION && self.machine.op(*op).is_none();
+        let gone: Vec<Op> = self.entries.keys().copied().filter(is_gone).collect();
+        self.deferred.dropped.extend(gone.iter().filter_map(|op| self.entries.remove(op)));
     }
 
     /// Drops the acquisition's entry if the machine no longer knows it and no request, watch or delete of it is left.
     pub(super) fn forget(&mut self, op: Op) {
-        let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
+        let is_empty = self.entries.get(&op).is_some_and(|entry| entry.is_empty());
         if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.has_deletes(op) {
             self.deferred.dropped.extend(self.entries.remove(&op));
         }
@@ -218,6 +219,13 @@ impl State {
 
     pub(super) fn wake(&mut self, op: Op) {
         self.deferred.wakers.extend(self.entries.get_mut(&op).and_then(|entry| entry.caller.take()));
+    }
+
+    /// Publishes how many contenders are ahead of a waiter.
+    pub(super) fn placed(&mut self, op: Op) {
+        if let Some(Follower::Waiter(progress)) = self.entries.get(&op).and_then(|entry| entry.follower.as_ref()) {
+            self.deferred.placed.push((Arc::clone(progress), self.machine.ahead(op)));
+        }
     }
 
     /// Wakes the caller of an acquisition, and reports the state to its hold.
@@ -235,7 +243,7 @@ impl State {
     }
 
     pub(super) fn listener(&self, op: Op) -> Option<Arc<dyn HoldListener>> {
-        self.entries.get(&op)?.listener.as_ref()?.upgrade()
+        self.entries.get(&op)?.hold()
     }
 
     pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, reservation: Option<Reservation>) {
@@ -257,7 +265,7 @@ impl State {
             let at = if matches!(watch, Watch::Own(..)) { 0 } else { entry.watches.len() };
             entry.watches.insert(at, Watching { watch, fires, _reservation: reservation });
             // A watch wakes the task only after its first poll, so let the task poll it.
-            self.deferred.unread.push(op);
+            self.deferred.unread.push_back(op);
         }
     }
 
@@ -267,7 +275,8 @@ impl State {
         let text = |path| self.paths.text(path);
         match *ask {
             Ask::Watch { path, name, .. } => {
-                let bytes = self.budget.root_bytes + self.paths.node(path, name).map_or(0, |node| node.len());
+                let bytes = self.budget.root_bytes
+                    + self.paths.node(path, name).map_or(0, |[path, name]| path.len() + 1 + name.len());
                 let Some(entry) = self.entries.get_mut(&op) else { return Err(Outcome::Refused) };
                 // One reservation serves for every predecessor. A node with a longer name, of another client, is not watched.
                 let most = entry.draft.longest_node(self.budget.root_bytes);

@@ -146,7 +146,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         Ask::Confirm { nodes, .. } => check(client, texts(paths, nodes)).boxed(),
         Ask::Watch { path, name, .. } => match paths.node(*path, *name) {
             Some(node) => {
-                let (czxids, name) = (paths.czxids(*path), *name);
+                let (node, czxids, name) = (node.join("/"), paths.czxids(*path), *name);
                 async move { watch(&client, &node, name, &czxids).await }.boxed()
             }
             // The last listing does not show the node.
@@ -271,8 +271,9 @@ async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answ
 /// Deletes nodes, and then the paths of `draft.removes`. The delete of a path fails, as it should, while the path has children.
 async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     let deleted = match nodes {
-        [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).boxed(),
-        nodes => transact(client, |writer| nodes.iter().try_for_each(|node| writer.add_delete(node, None))),
+        [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).left_future(),
+        nodes => transact(client, |writer| nodes.iter().try_for_each(|node| writer.add_delete(node, None)))
+            .right_future(),
     };
     // The call sends a delete, not the poll. So dropping the future only discards the answer.
     draft.removes.iter().for_each(|path| drop(client.delete(path.as_str(), None)));
@@ -362,8 +363,8 @@ impl List {
             Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
         };
         let all = children.len();
-        let mut contenders: Vec<(Name, String)> =
-            children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))).collect();
+        let mut contenders: Vec<(Name, String)> = Vec::with_capacity(all);
+        contenders.extend(children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))));
         let other_children = u32::try_from(all - contenders.len()).unwrap_or(u32::MAX);
         if contenders.iter().any(|(name, _)| name.is_near_wrap())
             && let Err(failed) = self.read_czxids(&mut contenders).await

@@ -61,7 +61,8 @@ fn after_session(text: &str) -> Option<&str> {
 /// Parses a number as a server prints it. No server prints a plus, a minus before zero, or an unneeded tenth digit after a
 /// minus.
 fn parse_number(text: &str) -> Option<i32> {
-    let number: i32 = text.parse().ok()?;
+    // Ten digits cannot overflow an `i64`, so this is parsed without a check of each digit.
+    let number = i32::try_from(text.parse::<i64>().ok()?).ok()?;
     let length = if number <= -1_000_000_000 { 11 } else { 10 };
     let is_signed = text.starts_with(['+', '-']);
     (text.len() == length && is_signed == (number < 0)).then_some(number)
@@ -72,8 +73,13 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
     let is_mixed = contenders.iter().any(|one| !is_near_wrap(of(one).0));
     contenders.sort_unstable_by(|one, other| {
         let ((number, czxid, name), (other, other_czxid, other_name)) = (of(one), of(other));
-        let keys = (key(number, czxid, is_mixed), key(other, other_czxid, is_mixed));
-        keys.0.cmp(&keys.1).then_with(|| name.cmp(other_name))
+        let by_key = if is_near_wrap(number) || is_near_wrap(other) {
+            key(number, czxid, is_mixed).cmp(&key(other, other_czxid, is_mixed))
+        } else {
+            // The same, for the many listings that are sorted long before the counter wraps.
+            number.cmp(&other)
+        };
+        by_key.then_with(|| name.cmp(other_name))
     });
 }
 

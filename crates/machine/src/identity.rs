@@ -125,7 +125,7 @@ impl<T: Trust> Machine<T> {
             (Ask::ListOwn, _) => self.own_listed(now, is_stale, outcome),
             _ => {}
         }
-        !matches!(self.out.last(), Some(Action::Replace))
+        !matches!(self.out.back(), Some(Action::Replace))
     }
 
     fn own_listed(&mut self, now: Moment, is_stale: bool, outcome: &Outcome) {
@@ -177,6 +177,6 @@ impl<T: Trust> Machine<T> {
 
     pub fn replace(&mut self, now: Moment) {
         self.expired(now);
-        self.out.push(Action::Replace);
+        self.out.push_back(Action::Replace);
     }
 }

@@ -24,7 +24,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -352,7 +352,7 @@ pub struct Machine<T> {
     /// Nodes whose delete was refused, mostly by an ACL. Each fallback poll tries again.
     pub refused: BTreeSet<OpNode>,
     pub timers: Timers,
-    pub out: Vec<Action>,
+    pub out: VecDeque<Action>,
 }
 
 /// The machine before the first ZooKeeper session.
@@ -380,7 +380,7 @@ impl<T: Trust> Machine<T> {
             deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
-            out: Vec::new(),
+            out: VecDeque::new(),
         }
     }
 
@@ -475,8 +475,13 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Takes the actions that the driver has to carry out now.
-    pub fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
-        std::mem::take(&mut self.out).into_iter()
+    pub fn actions(&mut self) -> impl Iterator<Item = Action> {
+        self.out.drain(..)
+    }
+
+    /// Takes the next of the actions.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.out.pop_front()
     }
 
     /// Returns an acquisition whose handle is alive, or its turn.
@@ -496,13 +501,13 @@ impl<T: Trust> Machine<T> {
 
     fn send(&mut self, ask: Ask) {
         debug_assert!(self.is_up, "there is a connection");
-        self.out.push(Action::Send(ask));
+        self.out.push_back(Action::Send(ask));
     }
 
     /// Wakes the caller of an acquisition. A turn has no caller of its own.
     fn wake(&mut self, op: Op) {
         if !is_turn(op) {
-            self.out.push(Action::Wake(op));
+            self.out.push_back(Action::Wake(op));
         }
     }
 }

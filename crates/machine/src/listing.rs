@@ -140,7 +140,7 @@ impl<T: Trust> Machine<T> {
             state.watch = if is_set && !is_stale { WatchState::Set } else { WatchState::Unset };
             if is_set && is_stale {
                 // The watch may have fired since.
-                self.out.push(Action::Unwatch(Watch::Path(path)));
+                self.out.push_back(Action::Unwatch(Watch::Path(path)));
             }
         }
         let Some(ActiveListing { ops, search }) = state.listing.take() else { return };
@@ -203,7 +203,7 @@ impl<T: Trust> Machine<T> {
                     }
                 }
                 if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
-                    self.out.push(Action::Placed(caller_of(op)));
+                    self.out.push_back(Action::Placed(caller_of(op)));
                 }
                 self.watch_predecessor(op);
                 self.watch_local_head(op);
@@ -262,7 +262,7 @@ impl<T: Trust> Machine<T> {
         let Some(state) = self.paths.get_mut(&path).filter(|state| state.watch == WatchState::Set) else { return };
         if !self.ops.values().any(waits) {
             state.watch = WatchState::Unset;
-            self.out.push(Action::Unwatch(Watch::Path(path)));
+            self.out.push_back(Action::Unwatch(Watch::Path(path)));
         }
     }
 
@@ -315,7 +315,7 @@ impl<T: Trust> Machine<T> {
         self.paths.retain(|path, state| {
             state.listing.is_some() || !state.is_clean() || state.lost_a_node || used.contains(path)
         });
-        self.out.push(Action::Forget);
+        self.out.push_back(Action::Forget);
         self.paths.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.send_listing(path));
     }
 }

@@ -1,5 +1,6 @@
 //! Names of lock nodes, and which contender waits for which.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -122,13 +123,18 @@ pub type Listing = Arc<[Name]>;
 pub(crate) struct Order<'a> {
     names: &'a [Name],
     /// The indices in `names` of the contenders for which readers wait.
-    non_readers: Vec<usize>,
+    non_readers: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Order<'a> {
     pub(crate) fn new(names: &'a [Name]) -> Self {
-        let non_readers = names.iter().enumerate().filter(|(_, name)| Kind::Read.waits_for(name.kind));
-        Self { names, non_readers: non_readers.map(|(at, _)| at).collect() }
+        Self { names, non_readers: OnceCell::new() }
+    }
+
+    fn non_readers(&self) -> &[usize] {
+        let is_waited_for = |(_, name): &(usize, &Name)| Kind::Read.waits_for(name.kind);
+        self.non_readers
+            .get_or_init(|| self.names.iter().enumerate().filter(is_waited_for).map(|(at, _)| at).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -147,8 +153,9 @@ impl<'a> Order<'a> {
     pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {
-                let count = self.non_readers.partition_point(|at| *at < place);
-                (count.checked_sub(1).and_then(|last| self.non_readers.get(last)).copied(), count)
+                let (before, _) =
+                    self.non_readers().split_at(self.non_readers().partition_point(|at| *at < place));
+                (before.last().copied(), before.len())
             }
             _ => (place.checked_sub(1), place),
         };

@@ -253,7 +253,7 @@ impl<T: Trust> Machine<T> {
         let id = self.id;
         let Some(queue) = self.queue_behind(op, path, name) else {
             if matches!(outcome, Outcome::Stat { .. }) {
-                self.out.push(Action::Unwatch(Watch::Predecessor(op, path, name)));
+                self.out.push_back(Action::Unwatch(Watch::Predecessor(op, path, name)));
             }
             return;
         };
@@ -447,7 +447,7 @@ impl<T: Trust> Machine<T> {
                 }
             }
             Position::Watching { predecessor, watch: WatchState::Set, .. } => {
-                self.out.push(Action::Unwatch(Watch::Predecessor(op, path, predecessor)));
+                self.out.push_back(Action::Unwatch(Watch::Predecessor(op, path, predecessor)));
             }
             Position::PermitsTaken => self.unwatch_path(path),
             _ => {}

@@ -215,7 +215,7 @@ impl<T: Trust> Machine<T> {
     /// Ends the session because another process has its unique name, and has deleted a node of ours. The process that has
     /// lost a node yields, so that the two do not go on to take a lock from each other.
     pub(crate) fn yield_name(&mut self, now: Moment) {
-        self.out.push(Action::Yield);
+        self.out.push_back(Action::Yield);
         self.close(now);
     }
 
@@ -260,8 +260,8 @@ impl<T: Trust> Machine<T> {
             self.ops.iter_mut().filter(|(_, acquisition)| acquisition.phase == Phase::Releasing)
         {
             acquisition.phase = Phase::Over(End::Lost(Loss::Closed));
-            self.out.push(Action::Wake(*op));
+            self.out.push_back(Action::Wake(*op));
         }
-        self.out.push(Action::End { is_clean });
+        self.out.push_back(Action::End { is_clean });
     }
 }

@@ -54,6 +54,9 @@ impl Timers {
             (Some(before), Timer::SearchAgain(_)) => before.max(at),
             (before, _) => before.map_or(at, |before| before.min(at)),
         };
+        if before == Some(at) {
+            return;
+        }
         self.remove(timer);
         self.set.insert(timer, at);
         self.due.insert((at, timer));

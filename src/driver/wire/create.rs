@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteResult};
 
@@ -139,7 +138,7 @@ impl Create {
 
     /// Sends the transaction. A single node that needs no parents and no counts goes out as a plain create: some servers
     /// return no czxid from a transaction, which would cost one more round trip.
-    fn begin<'a>(&'a self, parents: &[String]) -> BoxFuture<'a, Parts> {
+    fn begin(&self, parents: &[String]) -> impl Future<Output = Parts> {
         let options = &self.draft.options;
         let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
         if let ([New { prefix, .. }], [], false) = (self.nodes.as_slice(), parents, self.counts) {
@@ -147,7 +146,7 @@ impl Create {
             let created = created.map_ok(move |(stat, number)| {
                 vec![MultiWriteResult::Create { path: format!("{prefix}{number}"), stat }]
             });
-            return created.map(whole).boxed();
+            return created.map(whole).left_future();
         }
         let parent = match options.parents() {
             Parents::Persistent => CreateMode::Persistent,
@@ -160,6 +159,7 @@ impl Create {
             let mut counted = self.paths().chain(self.turns.as_deref()).filter(|_| self.counts);
             counted.try_for_each(|path| writer.add_set_data(path, b"", None))
         })
+        .right_future()
     }
 
     /// Estimates the bytes of a transaction that creates the nodes and these parents.
