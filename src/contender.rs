@@ -500,7 +500,7 @@ fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
 /// Sorts contenders into queue order, and marks the holders. `is_turn`: this is the queue in which a semaphore's callers
 /// wait for their turn to take permits, so no contender is a holder.
 fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
-    order::sort(&mut queue, |contender| (contender.sequence, Some(contender.czxid), &contender.name));
+    order::sort(&mut queue, |one| (one.sequence, &one.name), |one| Some(one.czxid));
     let mut ahead = BTreeSet::new();
     for contender in &mut queue {
         contender.is_holder = !is_turn && !ahead.iter().any(|kind| contender.kind.waits_for(*kind));

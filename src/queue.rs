@@ -73,7 +73,7 @@ impl Queue {
             near_wrap = known;
         }
         contenders.append(&mut near_wrap);
-        order::sort(&mut contenders, |(name, czxid)| (name.number, *czxid, name.text));
+        order::sort(&mut contenders, |(name, _)| (name.number, name.text), |(_, czxid)| *czxid);
         Ok(contenders.first().map(|(name, czxid)| (name.text.to_owned(), *czxid)))
     }
 }

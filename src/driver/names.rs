@@ -97,7 +97,7 @@ pub(super) struct Texts {
 impl Texts {
     /// Sorts contenders into queue order.
     pub(super) fn new(mut contenders: Vec<(Name, String)>, czxids: &HashMap<Name, i64>) -> Self {
-        order::sort(&mut contenders, |(name, text)| (name.number, czxids.get(name).copied(), text));
+        order::sort(&mut contenders, |(name, text)| (name.number, text), |(name, _)| czxids.get(name).copied());
         Self { contenders }
     }
 

@@ -91,7 +91,7 @@ fn event_of_a_watch_that_went_with_its_session_is_dropped() {
             let watch = Watch::Own(op, path, name);
             let entry = state.entries.get_mut(&op).expect("an entry");
             entry.watches.push(Watching { watch, fires: fires.boxed(), _reservation: None });
-            state.deferred.unread.push(op);
+            state.deferred.unread.push_back(op);
         }
         while guard.state() != HoldState::Lost(Loss::Expired) {
             tokio::task::yield_now().await;

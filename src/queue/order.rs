@@ -61,25 +61,25 @@ fn after_session(text: &str) -> Option<&str> {
 /// Parses a number as a server prints it. No server prints a plus, a minus before zero, or an unneeded tenth digit after a
 /// minus.
 fn parse_number(text: &str) -> Option<i32> {
-    // Ten digits cannot overflow an `i64`, so this is parsed without a check of each digit.
-    let number = i32::try_from(text.parse::<i64>().ok()?).ok()?;
+    let text = Some(text).filter(|text| text.len() <= 11)?;
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    // Faster than `str::parse`, which checks each digit for an overflow. Eleven digits do not overflow an `i64`.
+    let add = |sum: i64, byte: u8| byte.is_ascii_digit().then(|| 10 * sum + i64::from(byte - b'0'));
+    let number = i32::try_from(sign * digits.bytes().try_fold(0, add)?).ok()?;
     let length = if number <= -1_000_000_000 { 11 } else { 10 };
-    let is_signed = text.starts_with(['+', '-']);
-    (text.len() == length && is_signed == (number < 0)).then_some(number)
+    (text.len() == length && (sign < 0) == (number < 0)).then_some(number)
 }
 
-/// Sorts contenders into queue order. `of` returns a contender's number, its `czxid` if that is known, and its name.
-pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>, &str)) {
-    let is_mixed = contenders.iter().any(|one| !is_near_wrap(of(one).0));
+/// Sorts contenders into queue order. `of` returns a contender's number and name, and `czxid` its `czxid` if that is known.
+pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, &str), czxid: impl Fn(&T) -> Option<i64>) {
+    let near_wrap = contenders.iter().filter(|one| is_near_wrap(of(one).0)).count();
+    if near_wrap == 0 {
+        return contenders.sort_unstable_by(|one, other| of(one).cmp(&of(other)));
+    }
+    let is_mixed = near_wrap < contenders.len();
     contenders.sort_unstable_by(|one, other| {
-        let ((number, czxid, name), (other, other_czxid, other_name)) = (of(one), of(other));
-        let by_key = if is_near_wrap(number) || is_near_wrap(other) {
-            key(number, czxid, is_mixed).cmp(&key(other, other_czxid, is_mixed))
-        } else {
-            // The same, for the many listings that are sorted long before the counter wraps.
-            number.cmp(&other)
-        };
-        by_key.then_with(|| name.cmp(other_name))
+        let key = |one| (key(of(one).0, czxid(one), is_mixed), of(one).1);
+        key(one).cmp(&key(other))
     });
 }
 
@@ -138,7 +138,7 @@ mod tests {
     /// Returns the contenders of a listing in queue order.
     fn sorted(listing: &[String], czxid: impl Fn(&str) -> Option<i64>) -> Vec<&str> {
         let mut names: Vec<_> = listing.iter().filter_map(|text| NodeName::parse(text)).collect();
-        sort(&mut names, |name| (name.number, czxid(name.text), name.text));
+        sort(&mut names, |name| (name.number, name.text), |name| czxid(name.text));
         names.into_iter().map(|name| name.text).collect()
     }
 
