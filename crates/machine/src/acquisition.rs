@@ -216,8 +216,8 @@ impl std::error::Error for Loss {}
 pub(crate) const LOST_CREATES: u8 = 2;
 
 impl Acquisition {
-    fn new(spec: &Arc<Spec>) -> Self {
-        Self {
+    fn new(spec: &Arc<Spec>) -> Box<Self> {
+        Box::new(Self {
             spec: Arc::clone(spec),
             in_turn: None,
             phase: Phase::Creating,
@@ -233,7 +233,7 @@ impl Acquisition {
             granted_by: Untracked(GrantedBy::Listed),
             age: 0,
             shown: Shown::Unasked,
-        }
+        })
     }
 
     /// Returns the phase in which an acquisition begins, or begins again. A `try` peeks first.

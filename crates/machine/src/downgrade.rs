@@ -65,7 +65,7 @@ impl<T: Trust> Machine<T> {
             let is_writer = acquisition.single().is_some_and(|queue| queue.kind == Kind::Write);
             acquisition.phase == Phase::Held && is_free && is_writer
         };
-        if self.ops.get(&op).is_some_and(holds)
+        if self.op(op).is_some_and(holds)
             && let Some(guid) = self.next_guid(op)
             && let Some(acquisition) = self.ops.get_mut(&op)
         {
@@ -76,8 +76,9 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn resume_downgrade(&mut self, op: Op) {
         let is_up = self.is_up;
-        let holds =
-            |acquisition: &&mut Acquisition| acquisition.phase == Phase::Held && acquisition.node == Node::There;
+        let holds = |acquisition: &&mut Box<Acquisition>| {
+            acquisition.phase == Phase::Held && acquisition.node == Node::There
+        };
         let Some(acquisition) = self.ops.get_mut(&op).filter(holds) else { return };
         let Some((path, name)) = acquisition.nodes().first().copied() else { return };
         if let Change::Wanted { guid, may_be_done } = acquisition.change

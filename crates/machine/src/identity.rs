@@ -111,7 +111,7 @@ impl<T: Trust> Machine<T> {
             let mut queues = acquisition.queues.iter();
             acquisition.node == Node::There && queues.any(|queue| queue.own_watch == WatchState::Refused)
         };
-        if self.ops.values().any(is_unwatched) {
+        if self.ops().any(|(_, acquisition)| is_unwatched(acquisition)) {
             self.list_own_again();
             self.list_own_soon(now);
         }
@@ -149,8 +149,9 @@ impl<T: Trust> Machine<T> {
 
     fn own_shown(&mut self, now: Moment, names: &BTreeSet<Name>) {
         let (mut found, mut missing) = (false, Vec::<Op>::new());
-        let asked =
-            |acquisition: &&mut Acquisition| acquisition.shown == Shown::Asked && acquisition.node == Node::There;
+        let asked = |acquisition: &&mut Box<Acquisition>| {
+            acquisition.shown == Shown::Asked && acquisition.node == Node::There
+        };
         for (op, acquisition) in self.ops.iter_mut().filter(|(_, acquisition)| asked(acquisition)) {
             let has_reader =
                 acquisition.change.guid().is_some_and(|guid| names.iter().any(|name| name.guid == guid));

@@ -346,7 +346,8 @@ pub struct Machine<T> {
     pub(crate) own_listing: OwnListing,
     pub trust: T,
     pub(crate) renewing: Renewing,
-    pub ops: BTreeMap<Op, Acquisition>,
+    /// Boxed, because a map with large values allocates much for one of them.
+    pub ops: BTreeMap<Op, Box<Acquisition>>,
     pub paths: BTreeMap<Path, PathState>,
     pub deletes: BTreeMap<OpNode, PendingDelete>,
     /// Nodes whose delete was refused, mostly by an ACL. Each fallback poll tries again.
@@ -487,12 +488,12 @@ impl<T: Trust> Machine<T> {
     /// Returns an acquisition whose handle is alive, or its turn.
     #[must_use]
     pub fn op(&self, op: Op) -> Option<&Acquisition> {
-        self.ops.get(&op)
+        self.ops.get(&op).map(Box::as_ref)
     }
 
     /// Returns all acquisitions whose handles are alive, and their turns.
     pub fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
-        self.ops.iter().map(|(op, acquisition)| (*op, acquisition))
+        self.ops.iter().map(|(op, acquisition)| (*op, &**acquisition))
     }
 
     fn phase(&self, op: Op) -> Option<Phase> {

@@ -202,7 +202,7 @@ impl<T: Trust> Machine<T> {
                         self.find_position(now, op, at, (&order, other_children), is_fresh);
                     }
                 }
-                if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
+                if self.op(op).is_some_and(Acquisition::is_placed) {
                     self.out.push_back(Action::Placed(caller_of(op)));
                 }
                 self.watch_predecessor(op);
@@ -260,7 +260,7 @@ impl<T: Trust> Machine<T> {
             acquisition.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
         let Some(state) = self.paths.get_mut(&path).filter(|state| state.watch == WatchState::Set) else { return };
-        if !self.ops.values().any(waits) {
+        if !self.ops.values().any(|acquisition| waits(acquisition)) {
             state.watch = WatchState::Unset;
             self.out.push_back(Action::Unwatch(Watch::Path(path)));
         }

@@ -94,7 +94,7 @@ impl<T: Trust> Machine<T> {
             }
             Node::None => false,
         };
-        (self.is_ours(name) && self.ops.get(&op).is_some_and(is_own)).then_some(op)
+        (self.is_ours(name) && self.op(op).is_some_and(is_own)).then_some(op)
     }
 
     fn is_ours(&self, name: Name) -> bool {

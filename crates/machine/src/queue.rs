@@ -291,7 +291,7 @@ impl<T: Trust> Machine<T> {
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_near_wrap;
         let is_next = is_deleted && *is_only && is_plain && queue.own_watch == WatchState::Set;
         // If trust does not suffice, a confirm goes out with the listing.
-        if is_next && self.trust.suffices(now) && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
+        if is_next && self.trust.suffices(now) && self.op(op).is_some_and(Acquisition::waits_in_one) {
             self.came_first(now, op, 0, GrantedBy::Deleted, true);
         } else {
             self.confirm_early(now, op, path);
@@ -390,7 +390,7 @@ impl<T: Trust> Machine<T> {
     ) {
         let suffices = self.trust.suffices(now);
         let is_its =
-            |acquisition: &&mut Acquisition| acquisition.node == Node::There && acquisition.nodes() == *nodes;
+            |acquisition: &&mut Box<Acquisition>| acquisition.node == Node::There && acquisition.nodes() == *nodes;
         let Some(acquisition) = self.ops.get_mut(&op).filter(is_its) else { return };
         if let Shown::Missing(since) = acquisition.shown {
             if *outcome == Outcome::Done && sent < since.0 {

@@ -31,8 +31,8 @@ impl<T: Trust> Machine<T> {
 
     /// Returns the acquisition that waits for a caller: its turn, or the caller's own.
     fn waiting(&self, op: Op) -> Option<&Acquisition> {
-        let own = self.ops.get(&op)?;
-        if own.phase == Phase::Turning { self.ops.get(&turn_of(op)) } else { Some(own) }
+        let own = self.op(op)?;
+        if own.phase == Phase::Turning { self.op(turn_of(op)) } else { Some(own) }
     }
 
     /// Returns how many contenders are ahead of a caller, or how many permits are missing.

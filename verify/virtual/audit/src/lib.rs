@@ -36,11 +36,11 @@ impl<T: Trust> Machine<T> {
         self.machine.handle(now, event);
     }
 
-    pub fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
-        let actions: Vec<_> = self.machine.actions().collect();
-        actions.iter().for_each(|action| self.rules.act(action));
-        actions.iter().for_each(|action| self.record.add(Entry::Asked(self.number, action.clone())));
-        actions.into_iter()
+    pub fn next_action(&mut self) -> Option<Action> {
+        let action = self.machine.next_action()?;
+        self.rules.act(&action);
+        self.record.add(Entry::Asked(self.number, action.clone()));
+        Some(action)
     }
 }
 

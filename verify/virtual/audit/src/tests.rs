@@ -112,9 +112,9 @@ fn broken(drive: impl FnOnce(&mut Machine<Ledger>, Vec<Ask>)) -> String {
     let mut machine = Machine::default();
     machine
         .handle(Moment(10), Event::Renewed { session: 5, nonce: NONCE, created: Moment(5), timeout: 2_000_000 });
-    assert_eq!(machine.actions().count(), 0);
+    assert_eq!(machine.next_action(), None);
     machine.handle(Moment(20), Event::Acquire { op: 0, spec: spec() });
-    let asks = machine.actions().filter_map(|action| match action {
+    let asks = std::iter::from_fn(|| machine.next_action()).filter_map(|action| match action {
         Action::Send(ask) => Some(ask),
         _ => None,
     });
