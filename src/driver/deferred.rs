@@ -22,7 +22,6 @@ pub(super) struct Deferred {
     /// Waiters, and how many contenders are ahead of them.
     pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
-    pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
     /// Entries to drop. The drop may run the user's code, for example that of a waker.
     pub(super) dropped: Vec<Box<Entry>>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
@@ -34,12 +33,11 @@ pub(super) struct Deferred {
 impl Deferred {
     /// Takes the deferred work, if there is any.
     pub(super) fn take(&mut self) -> Option<Self> {
-        let Self { wakers, unread, placed, changed, seen, dropped, listeners, callers, .. } = self;
+        let Self { wakers, unread, placed, changed, dropped, listeners, callers, .. } = self;
         let is_empty = wakers.is_empty()
             && unread.is_empty()
             && placed.is_empty()
             && changed.is_empty()
-            && seen.is_empty()
             && dropped.is_empty()
             && listeners.is_empty()
             && callers.is_empty();
@@ -52,7 +50,7 @@ impl Deferred {
             ready.extend(self.unread);
         }
         self.placed.iter().for_each(|(progress, ahead)| progress.ahead(*ahead));
-        let Self { wakers, changed, seen, dropped, listeners, callers, wakes_driver, notifies_changes, .. } = self;
+        let Self { wakers, changed, dropped, listeners, callers, wakes_driver, notifies_changes, .. } = self;
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {
@@ -62,7 +60,6 @@ impl Deferred {
             });
         }
         changed.iter().for_each(|(listener, state)| listener.changed(*state, are_many));
-        seen.iter().for_each(|(listener, data)| listener.saw(data));
         wakers.into_iter().for_each(Waker::wake);
         if wakes_driver {
             ready.driver.notify_one();

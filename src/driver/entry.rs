@@ -15,8 +15,7 @@ use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
-use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
-use crate::options::REVOKE;
+use crate::machine::{Ask, HoldState, Loss, Moment, Op, Outcome, Watch};
 
 /// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. All other requests are sent again.
 const MAX_THROTTLED: u8 = 11;
@@ -31,9 +30,6 @@ pub(crate) trait HoldListener: Send + Sync {
 
     /// Returns the loss that the hold would log as a warning in this state.
     fn warns_of(&self, state: HoldState) -> Option<Loss>;
-
-    /// Passes on the data of one of the hold's nodes. The data may be a revocation request.
-    fn saw(&self, data: &[u8]);
 }
 
 /// What follows an acquisition.
@@ -116,8 +112,6 @@ pub(super) struct Entry {
     pub(super) watch_reservation: Option<Reservation>,
     /// How many times in a row each kind of request was throttled, or a delete met an unknown error.
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
-    /// Its nodes whose data are a revocation request, kept until there is a hold to report to.
-    pub(super) asked_back: Vec<Name>,
 }
 
 /// Puts an acquisition on the list of [`Ready`] when an answer or an event has come for it.
@@ -149,7 +143,6 @@ impl Entry {
             _node_reservation: None,
             watch_reservation: None,
             throttled: HashMap::new(),
-            asked_back: Vec::new(),
         })
     }
 
@@ -210,20 +203,11 @@ impl Entry {
         };
     }
 
-    /// Notes whether the data of a node are a revocation request.
-    pub(super) fn saw(&mut self, name: Name, data: &[u8]) {
-        self.asked_back.retain(|asked| *asked != name);
-        if data == REVOKE {
-            self.asked_back.push(name);
-        }
-    }
-
     /// Drops everything that belongs to the ZooKeeper session that has ended. Keeps what the next session needs.
     pub(super) fn session_over(&mut self) {
         self.flights.clear();
         self.watches.clear();
         self.throttled.clear();
-        self.asked_back.clear();
     }
 
     pub(super) fn is_empty(&self) -> bool {

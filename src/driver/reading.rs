@@ -18,7 +18,7 @@ use crate::driver::names;
 use crate::driver::state::{RUNTIME_GONE, State};
 use crate::driver::wire::Answered;
 use crate::locked::locked;
-use crate::machine::{Ask, Event, Op, Outcome, SESSION, is_turn};
+use crate::machine::{Ask, Event, Op, Outcome, SESSION};
 
 /// After this many answers and events the lock is released once, for other threads. Callers are woken then, too.
 const MOST_AT_ONCE: usize = 64;
@@ -105,8 +105,6 @@ impl Core {
             if matches!(answered.outcome, Outcome::Created { .. }) {
                 // The error of an earlier attempt is no reason to fail any more.
                 entry.refusal = None;
-                let is_for_turn = ask.acquisition().is_some_and(is_turn);
-                entry.asked_back.retain(|name| !is_for_turn && is_turn(name.guid_op()));
             }
         }
         state.warn_of(&ask, &answered);
@@ -126,14 +124,8 @@ impl Core {
         if let (Ask::List { path, .. }, Some(texts)) = (&ask, answered.texts) {
             state.paths.listed(*path, texts);
         }
-        match (answered.data, state.listener(op), &ask) {
-            (Some(data), Some(listener), _) => state.deferred.seen.push((listener, data)),
-            (Some(data), None, Ask::WatchOwn { name, .. }) => {
-                if let Some(entry) = state.entries.get_mut(&op) {
-                    entry.saw(*name, &data);
-                }
-            }
-            (_, listener, _) => state.deferred.listeners.extend(listener),
+        if let Some(acquisition) = ask.acquisition().filter(|_| answered.asks_back) {
+            self.decide(state, Event::AskedBack(acquisition));
         }
         if let Some(watcher) = answered.watcher {
             state.watch(&ask, watcher, reservation);

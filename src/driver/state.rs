@@ -19,7 +19,6 @@ use crate::machine::{
     Ask, HoldState, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path, Phase, SESSION, Watch,
     caller_of, turn_of,
 };
-use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
 use crate::telemetry;
 
@@ -117,12 +116,9 @@ impl State {
         self.deferred.callers.extend(unused);
     }
 
-    /// Sets the listener of a new hold, and passes on a revocation request that came before the listener.
+    /// Sets the listener of a new hold.
     pub(crate) fn set_listener(&mut self, op: Op, listener: Weak<dyn HoldListener>) {
         if let Some(entry) = self.entries.get_mut(&op) {
-            if !std::mem::take(&mut entry.asked_back).is_empty() {
-                self.deferred.seen.extend(listener.upgrade().map(|listener| (listener, REVOKE.to_vec())));
-            }
             entry.follower = Some(Follower::Hold(listener));
         }
     }

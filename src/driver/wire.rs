@@ -16,6 +16,7 @@ use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
 use crate::locked::locked;
 use crate::machine::{Ask, Name, Outcome, Path};
+use crate::options::REVOKE;
 
 /// The largest request that we send, in bytes. By default a server takes 1 MiB (`jute.maxbuffer`), headers included.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
@@ -29,8 +30,8 @@ pub(super) struct Answered {
     pub(super) outcome: Outcome,
     pub(super) watcher: Option<OneshotWatcher>,
     pub(super) texts: Option<Texts>,
-    /// The data of our own node, if the request read them.
-    pub(super) data: Option<Vec<u8>>,
+    /// Whether the data of our own node ask for its release.
+    pub(super) asks_back: bool,
     /// The error for the caller, in case this answer ends the call.
     pub(super) refusal: Option<Error>,
     /// Whether the server has throttled the request.
@@ -159,7 +160,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
                     // A server never assigns our name twice, but a person may have created a node of this name.
                     Ok((_, stat, _)) if !is_own(&client, &stat, czxid) => Outcome::Exists.into(),
                     Ok((data, stat, watcher)) => {
-                        Answered { watcher: Some(watcher), data: Some(data), ..there(&stat).into() }
+                        Answered { watcher: Some(watcher), asks_back: data == REVOKE, ..there(&stat).into() }
                     }
                     Err(error) => Answered::unanswered(error),
                 }
@@ -292,7 +293,7 @@ async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
 async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: &str, draft: &Draft) -> Answered {
     let mode = CreateMode::Ephemeral.with_acls(draft.options.acls());
     // The version of a node whose data were never changed.
-    let (mut version, mut data) = (0, None);
+    let (mut version, mut asks_back) = (0, false);
     let refusal = |error| Error::refused("change the node of", path, error);
     let answered: Answered = loop {
         let sent = transact(client, |add| {
@@ -309,13 +310,13 @@ async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: 
                 Err(_) => break Outcome::NoNode.into(),
             },
             Ok(Err((_, ZkError::BadVersion))) => match client.get_data(writer).await {
-                Ok((seen, stat)) => (version, data) = (stat.version, Some(seen)),
+                Ok((data, stat)) => (version, asks_back) = (stat.version, data == REVOKE),
                 Err(error) => break Answered::failed(error, refusal),
             },
             Ok(Err((_, error))) | Err(error) => break Answered::failed(error, refusal),
         }
     };
-    Answered { data, ..answered }
+    Answered { asks_back, ..answered }
 }
 
 fn replaced(results: Vec<MultiWriteResult>, reader: Name) -> Outcome {

@@ -1,6 +1,5 @@
 //! Owns the core of a hold. The guard, its monitors and the session share the core.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -28,7 +27,6 @@ pub(super) struct HoldCore {
     /// The end of the hold, which is set once. A downgrade and a revocation also wake its subscribers. A change of the connection
     /// does not: see `driver.changes`.
     end: watch::Sender<Option<HoldState>>,
-    is_revoked: AtomicBool,
 }
 
 impl HoldCore {
@@ -46,7 +44,6 @@ impl HoldCore {
             token,
             seen: Arc::new(acquisition.hold(path.as_str(), token)),
             end: watch::Sender::new(None),
-            is_revoked: AtomicBool::new(false),
         });
         let holder: Weak<Self> = Arc::downgrade(&core);
         driver.lock().set_listener(op, holder);
@@ -125,9 +122,16 @@ impl HoldCore {
         Instant::now() + Duration::from_micros(until.since(at)).max(Duration::from_millis(1))
     }
 
+    /// Asks the holder to release.
+    pub(super) fn revoke(&self) {
+        self.driver.handle(&mut self.driver.lock(), Event::AskedBack(self.op));
+    }
+
     /// Returns whether the holder was asked to release.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.is_revoked.load(Ordering::Acquire) || self.driver.lock().machine.life() == Life::Draining
+        let state = self.driver.lock();
+        state.machine.life() == Life::Draining
+            || state.machine.op(self.op).is_some_and(|acquisition| acquisition.asked_back)
     }
 
     /// Turns the writer into a reader. Returns the new nodes.
@@ -177,7 +181,9 @@ impl HoldCore {
                 if stat.czxid != czxid {
                     return Err(ZkError::NoNode);
                 }
-                self.saw(&before);
+                if before == REVOKE {
+                    self.revoke();
+                }
                 match zk.write(node, data, stat.version).await {
                     Err(ZkError::BadVersion) => {}
                     written => return written,
@@ -207,13 +213,6 @@ impl HoldListener for HoldCore {
     fn warns_of(&self, state: HoldState) -> Option<Loss> {
         // A close is the caller's own doing, so it needs no warning.
         state.loss().filter(|loss| *loss != Loss::Closed && self.end.borrow().is_none())
-    }
-
-    /// Notices a revocation in the data of a node.
-    fn saw(&self, data: &[u8]) {
-        if data == REVOKE && !self.is_revoked.swap(true, Ordering::AcqRel) {
-            self.end.send_modify(|_| {});
-        }
     }
 }
 

@@ -10,11 +10,10 @@ use std::time::Duration;
 use zookeeper_client::{CheckWriter, Client};
 
 use crate::clock::now;
-use crate::driver::HoldListener;
 use crate::error::{Loss, Result};
 use crate::fencing_token::FencingToken;
+use crate::hold::HoldState;
 use crate::hold::core::HoldCore;
-use crate::hold::{HoldState, REVOKE};
 use crate::options::validate_data;
 
 /// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
@@ -225,7 +224,7 @@ impl HoldMonitor {
 
     /// Resolves [`revoke_requested`](Self::revoke_requested) for this hold, without a request to the servers.
     pub(crate) fn revoke(&self) {
-        self.core.saw(REVOKE);
+        self.core.revoke();
     }
 
     /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold has ended.

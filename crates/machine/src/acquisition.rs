@@ -91,6 +91,8 @@ pub struct Acquisition {
     pub change: Change,
     /// The result of the release, once all nodes are gone.
     pub released: End,
+    /// Whether somebody has asked for its release in this ZooKeeper session.
+    pub asked_back: bool,
     /// How the lock was granted.
     pub granted_by: Untracked<GrantedBy>,
     /// Ticks since the grant, at most 2. A caller that waits for the loss sets the age to 2. At 2 the nodes of a hold are
@@ -230,6 +232,7 @@ impl Acquisition {
             czxid: Untracked(0),
             change: Change::None,
             released: End::Released,
+            asked_back: false,
             granted_by: Untracked(GrantedBy::Listed),
             age: 0,
             shown: Shown::Unasked,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
+use crate::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, caller_of, is_turn};
 
 /// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,6 +163,14 @@ impl<T: Trust> Machine<T> {
             Some(Phase::Held) if is_late => self.timers.set(Timer::Stall(op), now.plus(self.timeout.0 / 16)),
             Some(Phase::Held) => self.finish(now, op, End::Lost(Loss::Stalled)),
             _ => {}
+        }
+    }
+
+    /// Notes a request to release. The request may come while the acquisition still waits.
+    pub(crate) fn asked_back(&mut self, op: Op) {
+        if let Some(acquisition) = self.ops.get_mut(&caller_of(op)) {
+            acquisition.asked_back = true;
+            self.wake(caller_of(op));
         }
     }
 

@@ -264,6 +264,8 @@ pub enum Event {
         op: Op,
         limit: u32,
     },
+    /// Somebody asks the holder of this acquisition, or of its turn, to release it.
+    AskedBack(Op),
     /// A caller waits for the loss of this hold, so the loss has to be noticed at once.
     WatchForLoss(Op),
     /// The handle is gone: its future or guard was dropped at any point, or its result was read.
@@ -401,6 +403,7 @@ impl<T: Trust> Machine<T> {
             Event::Downgrade(op) => self.downgrade(op),
             Event::Progress(op) => self.progress(now, op),
             Event::Permits { op, limit } => self.change_permits(op, limit),
+            Event::AskedBack(op) => self.asked_back(op),
             Event::WatchForLoss(op) => self.watch_for_loss(op),
             Event::Abandon(op) => self.abandon(now, op),
             Event::Drain => self.drain(now),

@@ -126,7 +126,7 @@ impl<T: Trust> Machine<T> {
                     self.wake(op);
                 }
                 _ if self.life == Life::Closing => self.finish(now, op, End::Closed),
-                _ => acquisition.phase = acquisition.initial_phase(),
+                _ => (acquisition.phase, acquisition.asked_back) = (acquisition.initial_phase(), false),
             }
         }
         if self.life == Life::Closing {

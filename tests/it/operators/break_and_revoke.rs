@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 };
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, World, at_every_frame, make_paths, soon, stall};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, make_paths, pass, soon, stall};
 use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
@@ -461,6 +461,24 @@ async fn revoked_waiter_learns_of_it_as_a_holder() {
         }
         kin.wait_empty(&world).await;
     }
+}
+
+#[tokio::test]
+async fn request_to_a_waiter_is_forgotten_with_its_session() {
+    let world = World::new().await;
+    let ahead = Mutex::new(&world.other().await, &world.path).expect("valid").lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let before = world.own_watch(1).await;
+    world.admin.set_data(&before, REVOKE, None).await.expect("asked");
+    pass(10 * ROUND_TRIP).await;
+    world.expire().await;
+    world.wait_children(2).await;
+    assert_ne!(world.own_watch(1).await, before);
+    drop(ahead);
+    let guard = soon("the lock", waiting).await.expect("held");
+    let asked = tokio::time::timeout(10 * ROUND_TRIP, guard.revoke_requested()).await;
+    assert!(asked.is_err(), "nobody has asked this session");
+    guard.release().await.expect("still held");
 }
 
 /// Its permit is free when its turn comes, so nothing but the turn has waited.
