@@ -23,6 +23,7 @@ pub(super) struct Deferred {
     pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     /// Entries to drop. The drop may run the user's code, for example that of a waker.
+    #[expect(clippy::vec_box, reason = "an entry is dropped as the map had it")]
     pub(super) dropped: Vec<Box<Entry>>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
     pub(super) callers: Vec<Waker>,

@@ -1,22 +1,26 @@
 //! The tasks of random workloads: each round takes a lock in one way or another, uses it, and records what it sees.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use testbed::history::{Acquire, Acquiring, Held, History, Process, now};
 use zookeeper_groups::Slots;
+use zookeeper_recipes::job::JobOutcome;
 use zookeeper_recipes::{
-    DistributedLock, Election, Error, HoldState, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result,
-    RwLock, Semaphore, Session, Waiting,
+    DistributedLock, Election, Error, HoldMonitor, HoldState, Job, LockGuard, MultiLock, Mutex, Owner,
+    ReentrantMutex, Result, RwLock, Semaphore, Session, Waiting,
 };
 
 use crate::recipes::{Candidate, Members, Permits, Reader, Writer};
-use crate::support::exact_or;
+use crate::support::{exact_or, pass};
 
 pub(crate) const PERMITS: u32 = 4;
 const SLOTS: u32 = 2;
+/// The nanoseconds between two slots of a job: several may pass while one is run.
+const SLOT: u64 = 10_000_000;
 
 /// One of the tasks of a workload: who it is, and where it writes down what it does.
 pub(crate) struct Client {
@@ -228,6 +232,29 @@ pub(crate) async fn claim(client: &mut Client) {
         Ok(None) => {}
         Err(error) => client.gave_up(Vec::new(), &error),
     }
+}
+
+/// Fires a job. Each slot is an object that is had once at most.
+pub(crate) async fn fire(client: &mut Client) {
+    let job = Job::new(&client.session, &client.path).expect("a valid path");
+    let job = job.with_wait_limit(Duration::from_millis(client.random.u64(0..2) * 3_000));
+    let (slot, length) = (now() / SLOT, Duration::from_millis(client.random.u64(0..20)));
+    let (begun, finished) = (AtomicBool::new(false), AtomicBool::new(false));
+    let work = async |monitor: HoldMonitor| {
+        begun.store(true, Relaxed);
+        let acquire = Acquire::exclusive(format!("{}/{slot}", client.path));
+        drop(client.process.acquire(acquire).ok(monitor.fencing_token().get()));
+        pass(length).await;
+        finished.store(true, Relaxed);
+        Ok::<_, Error>(())
+    };
+    match job.run(slot, work).await {
+        Ok(JobOutcome::Ran(())) => assert!(finished.load(Relaxed)),
+        Ok(outcome) => assert!(!begun.load(Relaxed), "{outcome:?}"),
+        Err(Error::Unavailable { .. }) => assert!(!begun.load(Relaxed)),
+        Err(error) => return client.gave_up(Vec::new(), &error),
+    }
+    client.held += 1;
 }
 
 fn place<G: LockGuard + Unpin + 'static>(

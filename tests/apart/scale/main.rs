@@ -1,16 +1,11 @@
-//! Width and length: very many waiters, very many nodes in one session, very many watches, very many nodes of strangers,
-//! paths that come and go, and servers whose votes are moved.
+//! Width and length: very many waiters, very many nodes in one session, very many watches, very many nodes of strangers, and
+//! paths that come and go.
 //!
 //! Each test has a server of its own and the machine for itself, so they run one at a time.
 
 mod alone;
 mod containers;
-#[path = "../../it/counter.rs"]
-mod counter;
-mod crossings;
 mod delays;
-mod fleet;
-mod jobs;
 mod nodes;
 #[expect(dead_code, unused_imports, unused_macros, reason = "shared with the suite, which uses all of it")]
 #[path = "../../it/recipes.rs"]
@@ -23,6 +18,3 @@ mod support;
 mod wait;
 mod waiters;
 mod watches;
-#[expect(dead_code, reason = "shared with the suite, which uses all of it")]
-#[path = "../../it/workload.rs"]
-mod workload;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use futures_util::future::{join, join_all};
 use testbed::Server;
-use testbed::history::{History, Model};
+use testbed::history::{History, Model, Step};
 use testbed::proxy::{Closing, Cut};
 use tokio::time::timeout;
 use tracing::instrument::WithSubscriber;
@@ -24,8 +24,8 @@ use crate::support::{
 };
 use crate::ways::Ways;
 use crate::workload::{
-    Client, PERMITS, Round, campaign, claim, lock, lock_again, lock_some, read_and_write_some, read_or_write,
-    reenter, take_permits,
+    Client, PERMITS, Round, campaign, claim, fire, lock, lock_again, lock_some, read_and_write_some,
+    read_or_write, reenter, take_permits,
 };
 
 struct Kind {
@@ -43,7 +43,7 @@ const MEMBERS: &[&str] = &["/a", "/b", "/c", "/d"];
 /// Of two numbers.
 const SLOT_DIRS: &[&str] = &["/0", "/1", "/queue-2"];
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     kind("mutex", |client| Box::pin(lock(client)), &[""], Model::FencedMutex, Model::Fifo),
     kind(
         "mutex_again",
@@ -71,6 +71,7 @@ const KINDS: [Kind; 9] = [
     ),
     kind("election", |client| Box::pin(campaign(client)), &[""], Model::FencedMutex, Model::Fifo),
     kind("slots", |client| Box::pin(claim(client)), SLOT_DIRS, Model::FencedMutex, Model::FencedMutex),
+    kind("job", |client| Box::pin(fire(client)), &["/lock"], Model::FencedMutex, Model::Fifo),
 ];
 
 const fn kind(name: &'static str, round: Round, dirs: &'static [&'static str], model: Model, calm: Model) -> Kind {
@@ -177,6 +178,12 @@ impl Fleet {
         };
         let own: Vec<_> = self.history.events().into_iter().filter(|event| is_own(&event.object)).collect();
         let history = History::from_events(own);
+        if kind.name == "job" {
+            let run = history.events().into_iter().filter(|event| matches!(event.step, Step::Acquired { .. }));
+            let mut slots: Vec<_> = run.map(|event| event.object).collect();
+            slots.sort();
+            assert!(slots.is_sorted_by(|one, next| one < next), "a slot was run twice: {slots:?}");
+        }
         assert!(history.summary().acquired > ROUNDS, "{}: there is something to judge", kind.name);
         models.iter().for_each(|model| history.judge(*model).assert_clean());
     }
@@ -222,19 +229,20 @@ macro_rules! in_calm {
 
             /// From a number before the end of the servers' counter, and from one behind it.
             #[tokio::test]
-            async fn mutex_across_the_end_of_the_counter() {
-                for next in [i32::MAX - 80, -80] {
-                    let server = counter::server(&[format!("{}/mutex", counter::PATH)], next).await;
-                    let mut fleet = Fleet::on(server, 4, TIMEOUT).await;
+            async fn all_across_the_end_of_the_counter() {
+                for (kind, next) in KINDS.iter().flat_map(|kind| [(kind, i32::MAX - 80), (kind, -80)]) {
+                    let path = |dir: &&str| format!("{}/{}{dir}", counter::PATH, kind.name);
+                    let paths: Vec<_> = kind.dirs.iter().map(path).collect();
+                    let mut fleet = Fleet::on(counter::server(&paths, next).await, 4, TIMEOUT).await;
                     fleet.path = counter::PATH.to_owned();
-                    calm_of(fleet, "mutex").await;
+                    calm_of(fleet, kind.name).await;
                 }
             }
         }
     };
 }
 
-in_calm!(mutex, reentrant, rwlock, semaphore, multi_lock, mixed_multi_lock, election, slots);
+in_calm!(mutex, reentrant, rwlock, semaphore, multi_lock, mixed_multi_lock, election, slots, job);
 
 /// The timeout of sessions that some faults outlast.
 const SESSION: Duration = Duration::from_secs(2);

@@ -14,17 +14,16 @@ const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
 const TRIES: usize = 3;
 
-/// Servers that know each other only through [`Link`]s, unless they are [reconfigurable](EnsembleBuilder::reconfigurable).
+/// Servers that know each other only through [`Link`]s.
 ///
 /// Servers are numbered from 0. Dropping the ensemble kills them and removes their folders.
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<Server>,
-    ports: Vec<Ports>,
     // By `from`, then `to`; a server has no link to itself.
     links: Links,
     // Held for its `Drop`. It comes after the servers, which would otherwise log that their peers vanish.
-    _relay: Option<Relay>,
+    _relay: Relay,
 }
 
 impl Ensemble {
@@ -42,8 +41,6 @@ impl Ensemble {
     pub fn builder() -> EnsembleBuilder {
         EnsembleBuilder {
             servers: 3,
-            observers: 0,
-            is_reconfigurable: false,
             sync_limit: 20,
             init_limit: 50,
             server: Server::builder().tick(Duration::from_millis(200)),
@@ -151,15 +148,9 @@ impl Ensemble {
     ///
     /// # Panics
     ///
-    /// If both are the same, or the servers are reconfigurable.
+    /// If both are the same.
     pub fn link(&self, from: usize, to: usize) -> &Link {
         self.links[from][to].as_ref().expect("a link between two servers")
-    }
-
-    /// The line of server `i` in the configuration of a reconfigurable ensemble. The role is `participant` or `observer`.
-    pub fn member(&self, i: usize, role: &str) -> String {
-        let (key, value) = self.ports[i].line(i, role);
-        format!("{key}={value}")
     }
 
     /// Black-holes every link from and to server `i`. Clients still reach it.
@@ -209,30 +200,15 @@ fn with_mode(modes: &[Option<String>], wanted: &str) -> Vec<usize> {
 #[derive(Clone, Debug)]
 pub struct EnsembleBuilder {
     servers: usize,
-    observers: usize,
-    is_reconfigurable: bool,
     sync_limit: u32,
     init_limit: u32,
     server: ServerBuilder,
 }
 
 impl EnsembleBuilder {
-    /// Sets the number of servers that vote.
+    /// Sets the number of servers.
     pub fn servers(mut self, n: usize) -> Self {
         self.servers = n;
-        self
-    }
-
-    /// Adds servers that do not vote, with the numbers after those that do.
-    pub fn observers(mut self, n: usize) -> Self {
-        self.observers = n;
-        self
-    }
-
-    /// Lets every client change the configuration of the ensemble. The servers send it to each other, so it has their own ports,
-    /// and there are no [`Link`]s.
-    pub fn reconfigurable(mut self) -> Self {
-        self.is_reconfigurable = true;
         self
     }
 
@@ -289,74 +265,43 @@ impl EnsembleBuilder {
     }
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
-        let ports: Vec<Ports> = (0..self.servers + self.observers).map(|_| Ports::take()).collect();
-        let (links, relay) = if self.is_reconfigurable {
-            let none = || ports.iter().map(|_| None).collect();
-            (ports.iter().map(|_| none()).collect(), None)
-        } else {
-            let linked = link_up(&ports).await.map_err(|error| ServerError::new(format!("no links: {error}")));
-            linked.map(|(links, relay)| (links, Some(relay)))?
-        };
+        let ports: Vec<Ports> = (0..self.servers).map(|_| Ports::take()).collect();
+        let (links, _relay) =
+            link_up(&ports).await.map_err(|error| ServerError::new(format!("no links: {error}")))?;
         let mut servers = Vec::new();
         for (i, own) in ports.iter().enumerate() {
-            let builder = self.configured(i);
-            let builder = if self.is_reconfigurable {
-                self.equal_members(builder, &ports)
-            } else {
-                self.linked_members(builder, i, own, &links[i])
-            };
+            let builder = linked_members(self.configured(), i, own, &links[i]);
             let mut server = builder.prepare_member(own.client, i + 1).await?;
             server.launch()?;
             servers.push(server);
         }
-        Ok(Ensemble { servers, ports, links, _relay: relay })
+        Ok(Ensemble { servers, links, _relay })
     }
 
-    fn role(&self, i: usize) -> &'static str {
-        if i < self.servers { "participant" } else { "observer" }
-    }
-
-    /// The configuration of server `i`, without the members.
-    fn configured(&self, i: usize) -> ServerBuilder {
+    /// The configuration of a server, without the members.
+    fn configured(&self) -> ServerBuilder {
         let server = Server::builder()
-            // With links, servers would send their own view of the ports to the others.
-            .config("reconfigEnabled", self.is_reconfigurable.to_string())
+            // Servers would send their own view of the ports to the others.
+            .config("reconfigEnabled", "false")
             .config("standaloneEnabled", "false")
-            .config("peerType", self.role(i))
             .config("initLimit", self.init_limit.to_string())
             .config("syncLimit", self.sync_limit.to_string())
             // A server that was cut off asks for a new election this often. The default is up to a minute.
             .property("zookeeper.fastleader.maxNotificationInterval", "500");
-        // Only `super` may change the configuration otherwise.
-        let server = if self.is_reconfigurable { server.property("zookeeper.skipACL", "yes") } else { server };
         server.overlaid_by(&self.server)
     }
+}
 
-    /// The members as server `i` sees them: its own ports directly, those of the others through the links.
-    fn linked_members(
-        &self,
-        server: ServerBuilder,
-        i: usize,
-        own: &Ports,
-        links: &[Option<Link>],
-    ) -> ServerBuilder {
-        links.iter().enumerate().fold(server, |server, (j, link)| {
-            let (quorum, election) = match link {
-                Some(link) => (link.quorum_port(), link.election_port()),
-                None => (own.quorum, own.election),
-            };
-            debug_assert_eq!(link.is_none(), i == j);
-            server.config(format!("server.{}", j + 1), format!("127.0.0.1:{quorum}:{election}:{}", self.role(j)))
-        })
-    }
-
-    /// The members as all servers see them.
-    fn equal_members(&self, server: ServerBuilder, ports: &[Ports]) -> ServerBuilder {
-        ports.iter().enumerate().fold(server, |server, (j, ports)| {
-            let (key, value) = ports.line(j, self.role(j));
-            server.config(key, value)
-        })
-    }
+/// The members as server `i` sees them: its own ports directly, those of the others through the links.
+fn linked_members(server: ServerBuilder, i: usize, own: &Ports, links: &[Option<Link>]) -> ServerBuilder {
+    links.iter().enumerate().fold(server, |server, (j, link)| {
+        let (quorum, election) = match link {
+            Some(link) => (link.quorum_port(), link.election_port()),
+            None => (own.quorum, own.election),
+        };
+        debug_assert_eq!(link.is_none(), i == j);
+        server.config(format!("server.{}", j + 1), format!("127.0.0.1:{quorum}:{election}:participant"))
+    })
 }
 
 /// The ports on which a server listens.
@@ -370,12 +315,6 @@ struct Ports {
 impl Ports {
     fn take() -> Self {
         Self { client: free_port(), quorum: free_port(), election: free_port() }
-    }
-
-    /// The key and the value of the line for server `i`.
-    fn line(&self, i: usize, role: &str) -> (String, String) {
-        let Self { client, quorum, election } = self;
-        (format!("server.{}", i + 1), format!("127.0.0.1:{quorum}:{election}:{role};127.0.0.1:{client}"))
     }
 }
 

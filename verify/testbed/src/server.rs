@@ -148,7 +148,7 @@ impl Server {
         ask(self.port, word, LIMIT).await
     }
 
-    /// `standalone`, `leader`, `follower` or `observer`; `None` while it takes no requests or does not answer.
+    /// `standalone`, `leader` or `follower`; `None` while it takes no requests or does not answer.
     pub async fn mode(&self) -> Option<String> {
         mode(self.port).await
     }

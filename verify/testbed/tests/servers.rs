@@ -113,19 +113,6 @@ async fn ensemble_has_one_leader_and_others_follow() {
 }
 
 #[tokio::test]
-async fn observer_takes_writes_and_has_no_vote() {
-    let mut ensemble = Ensemble::builder().servers(3).observers(1).start().await.unwrap();
-    assert_eq!(ensemble.len(), 4);
-    assert_eq!(ensemble.server(3).mode().await.as_deref(), Some("observer"));
-    let client = connect(&ensemble.server(3).hosts()).await;
-    write(&client).await.unwrap();
-    for follower in ensemble.followers().await.unwrap() {
-        ensemble.server_mut(follower).kill();
-    }
-    wait_until_serving(&ensemble, 3, false).await;
-}
-
-#[tokio::test]
 async fn another_leads_when_leader_is_killed() {
     let mut ensemble = Ensemble::start(3).await.unwrap();
     let old = ensemble.leader().await.unwrap();

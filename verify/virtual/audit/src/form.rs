@@ -132,7 +132,8 @@ pub(crate) fn fits(ask: &Ask, paths: &Paths, request: &Request) -> bool {
             watches == watch && paths.is(*path, sent)
         }
         (Ask::Watch { path, name, .. }, Request::GetChildren2 { path: node, watch: true }) => {
-            let end = format!("{:010}", name.number);
+            // The guid of a name that another client has spelled is invented, and its upper half is 0.
+            let end = if name.guid >> 64 == 0 { format!("{:010}", name.number) } else { own(*name) };
             node.rsplit_once('/').is_some_and(|(parent, text)| paths.is(*path, parent) && text.ends_with(&end))
         }
         (Ask::WatchOwn { path, name, .. }, Request::GetData { path: node, watch: true }) => {
