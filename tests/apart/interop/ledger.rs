@@ -1,4 +1,4 @@
-//! The file to which every holder, in any language, writes each acquire and release, and which it checks.
+//! The file to which every holder, in any language, writes each acquire and release.
 //!
 //! A line is `+MARK WHO` or `-MARK WHO`. At most the limit may hold at once, or any number of readers, whose mark is
 //! `r`.
@@ -6,6 +6,8 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use testbed::history::{Acquire, History, Model};
 
 /// A ledger file of a test.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ impl Ledger {
     }
 
     /// Writes that `who` acquires, and checks that it may.
-    pub(crate) fn enter(&self, mark: char, who: &str, limit: usize) {
+    pub(crate) fn enter(&self, mark: char, who: &str, limit: u32) {
         append(&self.path(), &format!("+{mark} {who}\n"));
         self.check(limit);
     }
@@ -39,21 +41,25 @@ impl Ledger {
         lines.lines().filter(|line| line.starts_with('+')).map(|line| line[3..].to_owned()).collect()
     }
 
-    /// Checks every state that the file has been in.
-    pub(crate) fn check(&self, limit: usize) {
+    /// Judges all that was written.
+    pub(crate) fn check(&self, limit: u32) {
         let lines = std::fs::read_to_string(self.path()).expect("readable");
-        let mut present: Vec<&str> = Vec::new();
-        for line in lines.lines() {
+        let (history, mut present) = (History::new(), Vec::new());
+        for (number, line) in (1..).zip(lines.lines()) {
             let (way, who) = line.split_at(1);
             if way == "+" {
-                present.push(who);
+                let acquire = match limit {
+                    1 if who.starts_with('r') => Acquire::shared("the lock"),
+                    1 => Acquire::exclusive("the lock"),
+                    _ => Acquire::permits("the lock", 1),
+                };
+                present.push((who, history.process(who).acquire(acquire).ok(number)));
             } else {
-                let at = present.iter().position(|one| *one == who).expect("only a holder releases");
-                present.remove(at);
+                let at = present.iter().position(|(one, _)| *one == who).expect("only a holder releases");
+                present.remove(at).1.release().ok();
             }
-            let all_read = present.iter().all(|who| who.starts_with('r'));
-            assert!(all_read || present.len() <= limit, "at once: {present:?}");
         }
+        history.judge(if limit == 1 { Model::ReadWrite } else { Model::Permits(limit) }).assert_clean();
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use testbed::ledger::Ledger;
+use testbed::history::{Acquire, History, Model};
 use tokio::sync::mpsc;
 use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, ReentrantMutexGuard};
 
@@ -451,21 +451,21 @@ async fn calls_that_wait_for_one_that_fails_queue_themselves() {
 #[tokio::test]
 async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     let world = World::new().await;
-    let ledger = Ledger::new();
+    let history = History::new();
     let (mutex, owners) = (mutex(&world), [Owner::new(), Owner::new(), Owner::new()]);
     let mut tasks = Vec::new();
     for task in 0..9 {
-        let (mutex, owner, ledger) = (mutex.clone(), owners[task % 3].clone(), ledger.clone());
+        let (mutex, owner, process) = (mutex.clone(), owners[task % 3].clone(), history.process("the process"));
         tasks.push(tokio::spawn(async move {
             for _ in 0..20 {
                 let guard = mutex.lock(&owner).await.expect("held");
                 let inner = mutex.lock(&owner).await.expect("held");
                 assert_eq!(inner.fencing_token(), guard.fencing_token());
                 assert_eq!(inner.state(), HoldState::Held);
-                // All guards at one time belong to one owner, and have the same token.
-                let entered = ledger.enter(format!("owner {}", task % 3), guard.fencing_token().get());
+                let acquire = Acquire::exclusive("the lock").with_owner(format!("owner {}", task % 3));
+                let held = process.acquire(acquire).ok(guard.fencing_token().get());
                 tokio::task::yield_now().await;
-                entered.leave();
+                held.release().ok();
                 drop(inner);
                 if task % 2 == 0 { guard.release().await.expect("released") } else { drop(guard) }
             }
@@ -474,14 +474,7 @@ async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     for task in tasks {
         soon("a task", task).await.expect("no panic");
     }
-    let grants = ledger.grants();
-    for (one, other) in grants.iter().flat_map(|one| grants.iter().map(move |other| (one, other))) {
-        if one.token == other.token {
-            assert_eq!(one.who, other.who, "one hold has one owner");
-        } else if one.token < other.token {
-            assert!(one.left <= Some(other.entered), "{one:?} and {other:?} at once");
-        }
-    }
-    assert_eq!(grants.len(), 180);
+    history.judge(Model::ReentrantMutex).assert_clean();
+    assert_eq!(history.summary().acquired, 180);
     world.wait_empty().await;
 }

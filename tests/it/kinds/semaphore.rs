@@ -32,7 +32,7 @@ async fn wait_counts(world: &World, turns: usize, leases: usize) {
 #[tokio::test]
 async fn all_permits_can_be_held_at_once() {
     let world = World::new().await;
-    let ledger = Ledger::with_capacity_limit(PERMITS as usize);
+    let ledger = Ledger::with_capacity_limit(PERMITS);
     // Nobody releases before all permits are in use.
     let all = Barrier::new(PERMITS as usize);
     let workers = (0..3 * PERMITS).map(async |worker| {
