@@ -9,11 +9,6 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Forgets the number of an earlier acquisition.
-    pub(crate) fn begins(&self) {
-        self.ahead.send_replace(None);
-    }
-
     /// Publishes how many contenders are ahead.
     pub(crate) fn ahead(&self, count: usize) {
         self.ahead.send_replace(Some(count));
