@@ -395,7 +395,7 @@ impl<T: Trust> Machine<T> {
         machine
     }
 
-    /// Handles an event. The driver then carries out the [`actions`](Self::actions).
+    /// Handles an event. The driver then carries out the actions: see [`next_action`](Self::next_action).
     pub fn handle(&mut self, now: Moment, event: Event) {
         match event {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
@@ -478,12 +478,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Takes the actions that the driver has to carry out now.
-    pub fn actions(&mut self) -> impl Iterator<Item = Action> {
-        self.out.drain(..)
-    }
-
-    /// Takes the next of the actions.
+    /// Takes the next action that the driver has to carry out.
     pub fn next_action(&mut self) -> Option<Action> {
         self.out.pop_front()
     }

@@ -24,7 +24,7 @@ impl Session {
     /// Handles an event. Returns the requests that the machine sends.
     fn handle(&mut self, event: Event) -> Vec<Ask> {
         self.0.handle(self.1, event);
-        let sent = self.0.actions().filter_map(|action| match action {
+        let sent = self.0.out.drain(..).filter_map(|action| match action {
             Action::Send(ask) => Some(ask),
             _ => None,
         });
@@ -150,7 +150,7 @@ fn end_of_a_session_that_was_not_closed_by_its_servers_is_not_clean() {
     session.hold();
     session.handle(Event::Drain);
     session.0.handle(NOW, Event::Connection(Connection::Expired));
-    assert!(session.0.actions().any(|action| action == Action::End { is_clean: false }));
+    assert!(session.0.out.drain(..).any(|action| action == Action::End { is_clean: false }));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
             let outcome = Outcome::Names { names, other_children: 0, has_no_data: true };
             let ask = list.expect("it lists").clone();
             session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
-            let is_placed = session.0.actions().any(|action| action == Action::Placed(WRITER));
+            let is_placed = session.0.out.drain(..).any(|action| action == Action::Placed(WRITER));
             assert_eq!(is_placed, path == 1);
         }
         assert_eq!(session.0.op(WRITER).map(|one| one.ahead()), Some(last.max(1) as usize));

@@ -529,7 +529,7 @@ impl<T: Doubt> World<T> {
         let proving = self.in_stage(c, |stage| matches!(stage, Phase::Confirming { .. }));
         self.clients[c].machine.handle(self.now, event);
         self.check_grants(c, &held, &proving);
-        let actions: Vec<Action> = self.clients[c].machine.actions().collect();
+        let actions: Vec<Action> = self.clients[c].machine.out.drain(..).collect();
         let (now, is_timed) = (self.now, self.is_timed);
         if !is_timed {
             self.clients[c].forget_times();

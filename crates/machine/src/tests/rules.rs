@@ -436,7 +436,7 @@ fn connection_that_another_session_answers_ends_the_session() {
     let sent = session.answer(&ask, owned(&[]));
     let ask = one(&sent, |ask| matches!(ask, Ask::Confirm { .. }));
     session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Done });
-    assert!(session.0.actions().any(|action| action == Action::Replace));
+    assert!(session.0.out.drain(..).any(|action| action == Action::Replace));
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Expired)));
 }
 
@@ -700,7 +700,7 @@ fn refused_listing_of_the_own_nodes_ends_the_session() {
     session.hold();
     let ask = identify(&session.reconnect());
     session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Refused });
-    assert!(session.0.actions().any(|action| action == Action::Replace));
+    assert!(session.0.out.drain(..).any(|action| action == Action::Replace));
 }
 
 #[test]
@@ -745,7 +745,7 @@ fn close_whose_delete_is_refused_is_not_clean() {
         session.hold();
         let ask = one(&session.handle(Event::Close), |ask| matches!(ask, Ask::Delete { .. }));
         session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
-        assert!(session.0.actions().any(|action| action == Action::End { is_clean }));
+        assert!(session.0.out.drain(..).any(|action| action == Action::End { is_clean }));
     }
 }
 
