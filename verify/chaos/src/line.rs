@@ -38,10 +38,6 @@ pub(crate) struct Mark {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "mark", rename_all = "snake_case")]
 pub(crate) enum What {
-    /// A guard reported that its connection is lost or silent.
-    Suspended { object: Arc<str> },
-    /// A guard reported that its connection is back.
-    Resumed { object: Arc<str> },
     /// A set of members that the process saw: each with the transaction that created its node, and its data. The process `servers`
     /// has read it from the servers.
     Seen { members: Vec<String> },
@@ -49,20 +45,10 @@ pub(crate) enum What {
     Stalled { since: u64 },
     /// The library logged by what it granted a lock.
     Granted { by: String },
-    /// A grant of this node is about to move to another, with the same number.
-    Moving { object: Arc<str>, token: i64, node: String },
-    /// A grant moved to another node, and kept its token.
-    Moved { object: Arc<str>, token: i64, node: String },
     /// The operator is about to delete this node.
     Deleting { node: String, token: i64 },
-    /// The outcome; `at` is when the request was sent, and `done` when it was answered.
-    Deleted {
-        node: String,
-        token: i64,
-        result: String,
-        #[serde(default)]
-        done: Option<u64>,
-    },
+    /// The outcome; `at` is when the request was sent.
+    Deleted { node: String, token: i64, result: String },
     /// A waiter failed because its node was deleted.
     Evicted { node: String },
     /// A node of the session still existed after everything was released.

@@ -115,7 +115,7 @@ impl Deletion {
             Ok(()) => "deleted".to_owned(),
             Err(error) => format!("{error:?}"),
         };
-        write(What::Deleted { node: node.to_owned(), token, result, done: Some(now()) });
+        write(What::Deleted { node: node.to_owned(), token, result });
         match deleted {
             Ok(()) => Ok(true),
             Err(Error::NotEmpty | Error::NoNode) => Ok(false),

@@ -162,19 +162,6 @@ async fn judge_sees_a_loss_that_is_reported_late() {
     reported_late().change("c1.1", "lost", in_time).assert_clean().await;
 }
 
-/// Its holder cannot name the node: it was deleted before the answer came.
-#[tokio::test]
-async fn judge_excuses_a_late_loss_of_a_grant_whose_new_node_was_deleted() {
-    let of = |number: &str| {
-        let moving = json!({"mark": "moving", "token": 7, "node": "/chaos/election/a__WRIT__0000000003"});
-        let node = format!("/chaos/election/b__READ__{number}");
-        let deleted = json!({"mark": "deleted", "node": node, "token": 99, "result": "deleted"});
-        reported_late().with(step("c1.1", 1, 380, moving)).with(operator(390, deleted))
-    };
-    of("0000000003").assert_clean().await;
-    of("0000000004").assert_violation("was granted while inside").await;
-}
-
 #[tokio::test]
 async fn judge_excuses_a_late_loss_only_of_the_paused_process() {
     reported_late().with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
@@ -184,126 +171,31 @@ async fn judge_excuses_a_late_loss_only_of_the_paused_process() {
     before.assert_violation("was granted while inside").await;
 }
 
-/// The session timeout is 100 ms, so no session can expire before pings were held back for 75 ms.
+/// A session may expire while its pings are not answered, and its trust ends one timeout later.
 #[tokio::test]
-async fn judge_excuses_a_late_loss_only_if_pings_were_held_for_long_enough() {
-    let held = |begin, end| reported_late().with_session(100).with(fault("pings-held", "c1.1", begin, end));
-    held(310, 440).assert_clean().await;
-    for (begin, end) in [(380, 385), (310, 380)] {
-        held(begin, end).assert_violation("was granted while inside").await;
-    }
+async fn judge_excuses_a_late_loss_only_of_the_process_whose_pings_were_held() {
+    let held = |client, begin, end| reported_late().with_session(50).with(fault("pings-held", client, begin, end));
+    held("c1.1", 380, 440).assert_clean().await;
+    let looked = step("c1.1", 1, 420, json!({"step": "confirmed"}));
+    held("c1.1", 380, 440).with(looked).assert_clean().await;
+    held("c2.1", 380, 440).assert_violation("was granted while inside").await;
     // The second was granted the lock before the session can have expired.
-    held(330, 440).assert_violation("was granted while inside").await;
-    let looked = |at| held(310, 440).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
-    looked(420).assert_clean().await;
-    held(380, 385).with(step("c1.1", 1, 420, json!({"step": "confirmed"}))).assert_violation("inside").await;
-}
-
-/// A server that is stopped answers none, either. The session timeout is 100 ms.
-#[tokio::test]
-async fn judge_counts_the_pause_of_a_server_as_time_without_answers_to_pings() {
-    let held = |target: &str, paused: u64| {
-        let mut pings = fault("pings-held", "c1.1", 350, 440);
-        pings["target"] = json!("server 0 (leader 1)");
-        let mut pause = fault("server-pause", "c1.1", 310, paused);
-        (pause["target"], pause["clients"]) = (json!(target), json!([]));
-        reported_late().with_session(100).with(pings).with(pause)
-    };
-    held("server 0", 351).assert_clean().await;
-    for (target, paused) in [("server 0", 349), ("server 2", 351)] {
-        held(target, paused).assert_violation("was granted while inside").await;
-    }
-}
-
-/// The session timeout is 500 ms. Trust that is wrong because pings were held back ends one timeout after them, if another
-/// fault keeps the news from the client.
-#[tokio::test]
-async fn judge_excuses_a_late_loss_for_longer_if_another_fault_followed_held_pings() {
-    let lost_at = |lost: u64| {
-        let loss = step("c1.1", 1, lost, json!({"step": "lost", "since": ms(lost)}));
-        let story = Story::of_two().without_release().with(loss).with_session(500);
-        let mut held = fault("pings-held", "c1.1", 20, 440);
-        held["target"] = json!("server 2 (leader 1)");
-        story.with(held)
-    };
-    lost_at(680).assert_clean().await;
-    lost_at(850).assert_violation("was granted while inside").await;
-    let cut_off = |lost, begin| lost_at(lost).with(fault("follower-cut-off", "server 2 (leader 1)", begin, 1000));
-    cut_off(850, 430).assert_clean().await;
-    cut_off(850, 441).assert_violation("was granted while inside").await;
-    cut_off(1200, 430).assert_violation("was granted while inside").await;
-    lost_at(850).with(fault("client-partition", "c1.1", 430, 1000)).assert_clean().await;
-    lost_at(850)
-        .with(fault("client-partition", "c2.1", 430, 1000))
-        .assert_violation("was granted while inside")
-        .await;
-}
-
-/// The news comes to the client from its server, and to that from the leader.
-#[tokio::test]
-async fn judge_takes_no_fault_of_a_server_that_has_no_part_in_the_news_for_the_reason_of_a_late_loss() {
-    let with = |kind: &str, target: &str| {
-        let loss = step("c1.1", 1, 850, json!({"step": "lost", "since": ms(850)}));
-        let story = Story::of_two().without_release().with(loss).with_session(500);
-        let mut held = fault("pings-held", "c1.1", 20, 440);
-        held["target"] = json!("server 2 (leader 1)");
-        let mut other = fault(kind, "", 430, 1000);
-        (other["target"], other["clients"]) = (json!(target), json!([]));
-        story.with(held).with(other)
-    };
-    for (kind, target) in
-        [("server-pause", "server 2"), ("slow-disk", "server 2"), ("leader-isolation", "server 1")]
-    {
-        with(kind, target).assert_clean().await;
-    }
-    for (kind, target) in [
-        ("server-pause", "server 0"),
-        ("slow-disk", "server 0"),
-        ("follower-kill", "server 0"),
-        ("partition", "server 0"),
-        ("follower-cut-off", "server 0 (leader 1)"),
-    ] {
-        with(kind, target).assert_violation("was granted while inside").await;
-    }
+    held("c1.1", 455, 460).assert_violation("was granted while inside").await;
 }
 
 #[tokio::test]
 async fn judge_excuses_a_late_loss_after_the_operator_deleted_the_node() {
     reported_late().with(deleted(390)).assert_clean().await;
     reported_late().with(deleted(460)).assert_violation("was granted while inside").await;
-}
-
-/// The session timeout is 30 ms, so a holder must know of the deletion within 260 ms.
-#[tokio::test]
-async fn judge_excuses_a_deletion_by_the_operator_for_a_limited_time() {
-    let reported = |sent: u64| reported_late().with_session(30).with(deleted(sent));
-    reported(195).assert_clean().await;
-    reported(185).assert_violation("was granted while inside").await;
-    // A process that is paused then cannot know of it in time.
-    reported(185).with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
-    let looked = |at| reported(195).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
-    looked(449).assert_clean().await;
-    let releases = |sent| Story::of_two().with_session(30).change("c1.1", "release", at(450)).with(deleted(sent));
-    releases(195).change("c1.1", "released", at(451)).assert_clean().await;
-    releases(185).change("c1.1", "released", at(451)).assert_violation("was granted while inside").await;
-}
-
-/// The session timeout is 150 ms. A holder that is connected knows within 300 ms, and one that reports that it is not
-/// trusts in its session for 400 ms at most.
-#[tokio::test]
-async fn judge_excuses_a_deletion_for_a_whole_timeout_only_if_the_holder_was_suspended() {
-    let reported = |sent: u64| reported_late().with_session(150).with(deleted(sent));
-    reported(155).assert_clean().await;
-    reported(145).assert_violation("was granted while inside").await;
-    let mark = |process: &str, at: u64, what: &str| json!({"at": ms(at), "process": process, "mark": what, "object": "/chaos/election"});
-    let suspended = |sent, at| reported(sent).with(mark("c1.1", at, "suspended"));
-    suspended(145, 120).assert_clean().await;
-    suspended(145, 200).assert_clean().await;
-    // The connection fell silent half a session timeout before.
-    suspended(145, 448).assert_clean().await;
-    suspended(145, 120).with(mark("c1.1", 140, "resumed")).assert_violation("was granted while inside").await;
-    suspended(45, 40).assert_violation("was granted while inside").await;
-    reported(145).with(mark("c2.1", 120, "suspended")).assert_violation("was granted while inside").await;
+    let other = |node: &str| {
+        let deleted = json!({"mark": "deleted", "node": node, "token": 99, "result": "deleted"});
+        reported_late().with(operator(390, deleted))
+    };
+    other("/chaos/election/b-latch-0000000004").assert_violation("was granted while inside").await;
+    // A downgraded writer has kept its token.
+    other("/chaos/election/b__READ__0000000003").assert_clean().await;
+    let late = Story::of_two().change("c1.1", "release", at(450)).change("c1.1", "released", at(451));
+    late.with(deleted(390)).assert_clean().await;
 }
 
 #[tokio::test]

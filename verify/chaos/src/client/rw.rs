@@ -1,14 +1,12 @@
 //! Readers and writers; some writers downgrade.
 
 use testbed::history::{Acquire, Held};
-use tokio::time::interval;
 use zookeeper_recipes::rwlock::DowngradeError;
-use zookeeper_recipes::{HoldState, RwLock, RwLockWriteGuard};
+use zookeeper_recipes::{RwLock, RwLockWriteGuard};
 
 use super::acquire::{Futures, Way, acquire, token};
-use super::visit::{LOOK, visit};
+use super::visit::visit;
 use super::{Result, Worker};
-use crate::line::What;
 use crate::workload::path;
 
 /// Reads and writes in a loop.
@@ -45,33 +43,8 @@ pub(super) async fn read_and_write(mut worker: Worker) -> Result {
 
 async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLockWriteGuard) {
     held.iter().for_each(Held::downgrade);
-    let (node, token) = (guard.nodes().first().cloned().unwrap_or_default(), guard.fencing_token().get());
-    worker.note(What::Moving { object: path.into(), token, node });
-    // It reports a lost connection as during a visit: a node that is deleted by hand then is noticed later.
-    let (monitor, mut is_suspended) = (guard.monitor(), false);
-    let looks = async {
-        let mut looks = interval(LOOK);
-        loop {
-            looks.tick().await;
-            if monitor.state() == HoldState::Suspended && !std::mem::replace(&mut is_suspended, true) {
-                worker.note(What::Suspended { object: path.into() });
-            }
-        }
-    };
-    let done = tokio::select! {
-        done = guard.downgrade() => done,
-        () = looks => unreachable!("it has no end"),
-    };
-    if is_suspended {
-        worker.note(What::Resumed { object: path.into() });
-    }
-    match done {
-        Ok(reading) => {
-            let node = reading.nodes().first().cloned().unwrap_or_default();
-            let token = reading.fencing_token().get();
-            worker.note(What::Moved { object: path.into(), token, node });
-            visit(worker, held, path, reading).await;
-        }
+    match guard.downgrade().await {
+        Ok(reading) => visit(worker, held, path, reading).await,
         Err(DowngradeError { guard, source, .. }) => {
             if !matches!(source, zookeeper_recipes::Error::Lost(_)) {
                 worker.wrong(format!("cannot downgrade: {source:?}"));

@@ -9,7 +9,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use zookeeper_recipes::{Error, HoldState, LockGuard};
 
 use super::Worker;
-use crate::line::What;
 
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
@@ -101,12 +100,7 @@ impl Visit {
             }
             state if self.lost => worker.wrong(format!("{}: {state:?} after it was lost", self.object)),
             state => {
-                let suspended = state == HoldState::Suspended;
-                if suspended != self.suspended {
-                    self.suspended = suspended;
-                    let object = self.object.as_str().into();
-                    worker.note(if suspended { What::Suspended { object } } else { What::Resumed { object } });
-                }
+                self.suspended = state == HoldState::Suspended;
                 for held in &self.held {
                     held.confirm(|| !matches!(guard.state(), HoldState::Lost(_)));
                 }

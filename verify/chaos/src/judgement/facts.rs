@@ -19,16 +19,6 @@ pub(super) struct Facts {
     deleted: HashSet<String>,
 }
 
-/// A node which the operator deleted or may have deleted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Deletion<'a> {
-    pub(super) node: &'a str,
-    pub(super) token: i64,
-    pub(super) sent: u64,
-    /// The instant by which it was certainly deleted.
-    pub(super) done: Option<u64>,
-}
-
 impl Facts {
     /// Reads all files of a directory.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
@@ -51,7 +41,7 @@ impl Facts {
         facts.events.sort_by_key(|event| event.at);
         facts.faults.sort_by_key(|struck| struck.begin);
         facts.marks.sort_by_key(|mark| mark.at);
-        facts.deleted = facts.deletions().map(|deletion| deletion.node.to_owned()).collect();
+        facts.deleted = facts.deletions().map(|(node, ..)| node.to_owned()).collect();
         facts
     }
 
@@ -69,22 +59,14 @@ impl Facts {
         file.flush()
     }
 
-    /// The deletions which the operator made or may have made.
-    pub(super) fn deletions(&self) -> impl Iterator<Item = Deletion<'_>> {
+    /// The nodes which the operator deleted or may have deleted, each with the token of its hold and the time of the request.
+    pub(super) fn deletions(&self) -> impl Iterator<Item = (&str, i64, u64)> {
         let answers: HashSet<_> = self.marks.iter().filter_map(Mark::answered).collect();
-        self.marks.iter().filter_map(move |mark| {
-            let sent = mark.at;
-            match &mark.what {
-                What::Deleting { node, token } if !answers.contains(&(sent, node)) => {
-                    Some(Deletion { node, token: *token, sent, done: None })
-                }
-                What::Deleted { result, .. } if result == "NoNode" || result == "NotEmpty" => None,
-                What::Deleted { node, token, result, done } => {
-                    let done = if result == "deleted" { Some(done.unwrap_or(sent)) } else { None };
-                    Some(Deletion { node, token: *token, sent, done })
-                }
-                _ => None,
-            }
+        self.marks.iter().filter_map(move |mark| match &mark.what {
+            What::Deleting { node, .. } if answers.contains(&(mark.at, node)) => None,
+            What::Deleted { result, .. } if result == "NoNode" || result == "NotEmpty" => None,
+            What::Deleting { node, token } | What::Deleted { node, token, .. } => Some((&**node, *token, mark.at)),
+            _ => None,
         })
     }
 

@@ -51,11 +51,11 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
     let mut too_late = HashSet::new();
     events.retain_mut(|event| {
         let attempt = (Arc::clone(&event.process), event.attempt);
-        let Some((granted, token)) = known.granted.get(&attempt).copied() else { return true };
+        let Some(grant) = known.granted.get(&attempt).copied() else { return true };
         if let Step::Enqueued { place: None } = event.step {
-            return !excuses.queued_again(&event.object, event.at, granted);
+            return !excuses.queued_again(&event.object, event.at, grant.0);
         }
-        let excuse = |at| excuses.find(&event.process, &event.object, token, at);
+        let excuse = |at| excuses.find(&event.process, &event.object, grant, at);
         let unaware = |at| excuse(at).is_some_and(|excuse| excuse.unaware);
         // Locking again sends no request, so it proves nothing.
         if known.again.contains(&attempt) && unaware(known.invoked[&attempt]) {
@@ -63,7 +63,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
         }
         match &event.step {
             Step::Confirmed => return !unaware(event.at),
-            Step::Release if excuses.deletion(&event.process, &event.object, token, event.at).is_some() => {
+            Step::Release if excuses.deletion(&event.object, grant, event.at).is_some() => {
                 too_late.insert(attempt);
             }
             Step::Released if too_late.contains(&attempt) => event.step = Step::ReleaseLost,
