@@ -35,26 +35,14 @@ pub(crate) struct Owned {
     hold: Mutex<Weak<Hold>>,
     /// Locked by the call that acquires. The owner's other calls wait for that call, and then share its hold.
     pub(crate) acquiring: tokio::sync::Mutex<()>,
-    /// The progress of the call that acquires, or acquired last.
-    progress: Mutex<Arc<Progress>>,
+    /// The progress of the call that acquires.
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Owned {
     /// Returns the owner's hold; `None` if no guard of it is left.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
         locked(&self.hold).upgrade()
-    }
-
-    /// Returns a new progress, for the call that acquires now. A progress of an earlier call may still be published.
-    pub(crate) fn begins(&self) -> Arc<Progress> {
-        let progress = Arc::<Progress>::default();
-        *locked(&self.progress) = Arc::clone(&progress);
-        progress
-    }
-
-    /// Whether the call that acquires has had contenders ahead.
-    pub(crate) fn has_waited(&self) -> bool {
-        locked(&self.progress).has_waited()
     }
 
     /// Records a new hold, for the owner's other calls.

@@ -148,7 +148,7 @@ impl ReentrantMutex {
         let owned = owner.of(&self.lock);
         match tokio::time::timeout(limit, self.wait(&owned)).await {
             Ok(guard) => guard.map(Some),
-            Err(_) if owned.has_waited() => Ok(None),
+            Err(_) if owned.progress.has_waited() => Ok(None),
             Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }
@@ -161,7 +161,8 @@ impl ReentrantMutex {
         if let Some(hold) = owned.hold() {
             return again(hold);
         }
-        let hold = self.lock.acquire_with(Some(&owned.begins()), true).await?;
+        owned.progress.begins();
+        let hold = self.lock.acquire_with(Some(&owned.progress), true).await?;
         Ok(ReentrantMutexGuard(owned.held(hold)))
     }
 
@@ -180,7 +181,7 @@ impl ReentrantMutex {
         if let Some(hold) = owned.hold() {
             return again(hold).map(Some);
         }
-        owned.begins();
+        owned.progress.begins();
         let hold = acquiring.await?;
         Ok(hold.map(|hold| ReentrantMutexGuard(owned.held(hold))))
     }

@@ -9,7 +9,7 @@ use zookeeper_recipes::{Mutex, Session};
 
 const CYCLES: u64 = 100;
 
-const MOST: u64 = 60;
+const MOST: u64 = 50;
 
 /// All on one thread, which is the one that counts.
 fn runtime() -> tokio::runtime::Runtime {

@@ -51,7 +51,6 @@ pub(crate) struct Acquire {
     draft: Arc<Draft>,
     /// Whether the acquisition queues if the lock is contended.
     waits: bool,
-    /// Taken by the first poll.
     progress: Option<Arc<Progress>>,
     /// How many permits a semaphore has.
     limit: Option<u32>,
@@ -123,8 +122,7 @@ impl Future for Acquire {
         let op = match this.op {
             Some(op) => op,
             None => {
-                let progress = this.progress.take();
-                let op = core.begin(&mut state, &this.draft, progress).map_err(Failed::refused)?;
+                let op = core.begin(&mut state, &this.draft, this.progress.is_some()).map_err(Failed::refused)?;
                 this.op = Some(op);
                 this.begin(&mut state, op);
                 op
@@ -151,7 +149,13 @@ impl Future for Acquire {
                 Poll::Ready(Err(failed))
             }
             _ => {
+                let ahead = state.machine.ahead(op);
                 state.await_op(op, waker);
+                drop(state);
+                // This wakes the tasks that follow the progress, which runs user code. So it happens without the lock.
+                if let Some(progress) = this.progress.as_ref().filter(|_| ahead > 0) {
+                    progress.ahead(ahead);
+                }
                 Poll::Pending
             }
         }

@@ -20,9 +20,8 @@ use zookeeper_client::{Client, SessionState};
 use crate::clock::{micros, now};
 use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
-use crate::driver::entry::{Entry, Flight, Follower, Ready};
+use crate::driver::entry::{Entry, Flight, Ready};
 use crate::driver::names;
-use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::driver::state::{Closing, RUNTIME_GONE, State, ended, nonce};
 use crate::driver::wire;
@@ -152,7 +151,7 @@ impl Core {
         self: &Arc<Self>,
         state: &mut State,
         draft: &Arc<Draft>,
-        progress: Option<Arc<Progress>>,
+        wakes_when_placed: bool,
     ) -> Result<Op, Error> {
         let node_reservation = state.budget.nodes(draft.node_bytes(state.budget.root_bytes))?;
         // The counter wraps, so it may reach the number of an acquisition that still exists.
@@ -162,7 +161,7 @@ impl Core {
         let op = state.next;
         state.next = caller_of(state.next.wrapping_add(1));
         let mut entry = Entry::new(&self.ready, op, Arc::clone(draft));
-        (entry._node_reservation, entry.follower) = (Some(node_reservation), progress.map(Follower::Waiter));
+        (entry._node_reservation, entry.wakes_when_placed) = (Some(node_reservation), wakes_when_placed);
         state.entries.insert(op, entry);
         Ok(op)
     }

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
 use crate::driver::entry::{Entry, HoldListener, Ready};
-use crate::driver::progress::Progress;
 use crate::driver::reports::Reports;
 use crate::machine::{HoldState, Loss, Op};
 
@@ -19,8 +18,6 @@ pub(super) struct Deferred {
     pub(super) wakers: Vec<Waker>,
     /// The acquisitions whose answers and events the session's task has to poll.
     pub(super) unread: VecDeque<Op>,
-    /// Waiters, and how many contenders are ahead of them.
-    pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     /// Entries to drop. The drop may run the user's code, for example that of a waker.
     #[expect(clippy::vec_box, reason = "an entry is dropped as the map had it")]
@@ -34,10 +31,9 @@ pub(super) struct Deferred {
 impl Deferred {
     /// Takes the deferred work, if there is any.
     pub(super) fn take(&mut self) -> Option<Self> {
-        let Self { wakers, unread, placed, changed, dropped, listeners, callers, .. } = self;
+        let Self { wakers, unread, changed, dropped, listeners, callers, .. } = self;
         let is_empty = wakers.is_empty()
             && unread.is_empty()
-            && placed.is_empty()
             && changed.is_empty()
             && dropped.is_empty()
             && listeners.is_empty()
@@ -50,7 +46,6 @@ impl Deferred {
         if !self.unread.is_empty() {
             ready.extend(self.unread);
         }
-        self.placed.iter().for_each(|(progress, ahead)| progress.ahead(*ahead));
         let Self { wakers, changed, dropped, listeners, callers, wakes_driver, notifies_changes, .. } = self;
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;

@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
-use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
@@ -30,12 +29,6 @@ pub(crate) trait HoldListener: Send + Sync {
 
     /// Returns the loss that the hold would log as a warning in this state.
     fn warns_of(&self, state: HoldState) -> Option<Loss>;
-}
-
-/// What follows an acquisition.
-pub(super) enum Follower {
-    Waiter(Arc<Progress>),
-    Hold(Weak<dyn HoldListener>),
 }
 
 /// The list of acquisitions with unread answers or events, in the order in which the answers and events came. The list has
@@ -103,7 +96,9 @@ pub(super) struct Entry {
     pub(super) waker: Waker,
     /// The waker of the acquisition's caller, while the caller waits.
     pub(super) caller: Option<Waker>,
-    pub(super) follower: Option<Follower>,
+    /// Whether the caller is woken when it is known how many contenders are ahead.
+    pub(super) wakes_when_placed: bool,
+    pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// The error with which the acquisition was refused.
     pub(super) refusal: Option<Error>,
     /// The reservation for its nodes and for the node of its turn, kept until this entry is dropped.
@@ -138,17 +133,13 @@ impl Entry {
             draft,
             waker: Arc::new(Unread { op, ready: Arc::clone(ready) }).into(),
             caller: None,
-            follower: None,
+            wakes_when_placed: false,
+            listener: None,
             refusal: None,
             _node_reservation: None,
             watch_reservation: None,
             throttled: HashMap::new(),
         })
-    }
-
-    /// Returns the hold that follows the acquisition.
-    pub(super) fn hold(&self) -> Option<Arc<dyn HoldListener>> {
-        if let Some(Follower::Hold(hold)) = &self.follower { hold.upgrade() } else { None }
     }
 
     /// Returns the next answer or, without one, the next event. Never returns the answer to a listing. Answers come first,

@@ -9,6 +9,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Forgets the number of an earlier acquisition.
+    pub(crate) fn begins(&self) {
+        self.ahead.send_replace(None);
+    }
+
     /// Publishes how many contenders are ahead.
     pub(crate) fn ahead(&self, count: usize) {
         self.ahead.send_replace(Some(count));

@@ -11,7 +11,7 @@ use zookeeper_client::{Client, EventType, OneshotWatcher, SessionId};
 use crate::clock::now;
 use crate::driver::budget::{Budget, Reservation};
 use crate::driver::deferred::Deferred;
-use crate::driver::entry::{Entry, Follower, HoldListener, Watching};
+use crate::driver::entry::{Entry, HoldListener, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::reports::Reports;
 use crate::error::Error;
@@ -100,7 +100,7 @@ impl State {
         self.generation += 1;
         for mut entry in std::mem::take(&mut self.entries).into_values() {
             self.deferred.wakers.extend(entry.caller.take());
-            let listener = entry.hold();
+            let listener = entry.listener.as_ref().and_then(Weak::upgrade);
             self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
             self.deferred.dropped.push(entry);
         }
@@ -119,7 +119,7 @@ impl State {
     /// Sets the listener of a new hold.
     pub(crate) fn set_listener(&mut self, op: Op, listener: Weak<dyn HoldListener>) {
         if let Some(entry) = self.entries.get_mut(&op) {
-            entry.follower = Some(Follower::Hold(listener));
+            entry.listener = Some(listener);
         }
     }
 
@@ -217,10 +217,10 @@ impl State {
         self.deferred.wakers.extend(self.entries.get_mut(&op).and_then(|entry| entry.caller.take()));
     }
 
-    /// Publishes how many contenders are ahead of a waiter.
+    /// Wakes the caller of a waiter whose number of contenders ahead is known now, if the caller follows it.
     pub(super) fn placed(&mut self, op: Op) {
-        if let Some(Follower::Waiter(progress)) = self.entries.get(&op).and_then(|entry| entry.follower.as_ref()) {
-            self.deferred.placed.push((Arc::clone(progress), self.machine.ahead(op)));
+        if self.entries.get(&op).is_some_and(|entry| entry.wakes_when_placed) {
+            self.wake(op);
         }
     }
 
@@ -239,7 +239,7 @@ impl State {
     }
 
     pub(super) fn listener(&self, op: Op) -> Option<Arc<dyn HoldListener>> {
-        self.entries.get(&op)?.hold()
+        self.entries.get(&op)?.listener.as_ref()?.upgrade()
     }
 
     pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, reservation: Option<Reservation>) {

@@ -310,7 +310,7 @@ async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: 
                 Err(_) => break Outcome::NoNode.into(),
             },
             Ok(Err((_, ZkError::BadVersion))) => match client.get_data(writer).await {
-                Ok((data, stat)) => (version, asks_back) = (stat.version, data == REVOKE),
+                Ok((data, stat)) => (version, asks_back) = (stat.version, asks_back || data == REVOKE),
                 Err(error) => break Answered::failed(error, refusal),
             },
             Ok(Err((_, error))) | Err(error) => break Answered::failed(error, refusal),

@@ -74,7 +74,7 @@ impl<G> Waiting<G> {
         Ok(Self { place: Mutex::new(place.boxed()), progress })
     }
 
-    /// Returns how many contenders ahead must leave first, as of the last listing; 0 if none must.
+    /// Returns how many contenders ahead must leave first, as of the last poll; 0 if none must.
     ///
     /// With several queues, this is the largest of their numbers. For permits, it is the number of callers ahead. Once no
     /// caller is ahead, it is the number of permits that must be released.

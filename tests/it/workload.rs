@@ -234,7 +234,7 @@ pub(crate) async fn claim(client: &mut Client) {
     }
 }
 
-/// Fires a job. Each slot is an object that is had once at most.
+/// Fires a job. Each slot is an object that is had once at most, and the job is one that is held while it runs.
 pub(crate) async fn fire(client: &mut Client) {
     let job = Job::new(&client.session, &client.path).expect("a valid path");
     let job = job.with_wait_limit(Duration::from_millis(client.random.u64(0..2) * 3_000));
@@ -242,19 +242,24 @@ pub(crate) async fn fire(client: &mut Client) {
     let (begun, finished) = (AtomicBool::new(false), AtomicBool::new(false));
     let work = async |monitor: HoldMonitor| {
         begun.store(true, Relaxed);
-        let acquire = Acquire::exclusive(format!("{}/{slot}", client.path));
-        drop(client.process.acquire(acquire).ok(monitor.fencing_token().get()));
+        let acquired =
+            |object| client.process.acquire(Acquire::exclusive(object)).ok(monitor.fencing_token().get());
+        drop(acquired(format!("{}/{slot}", client.path)));
+        let held = acquired(client.path.clone());
         pass(length).await;
+        held.release().ok();
         finished.store(true, Relaxed);
         Ok::<_, Error>(())
     };
     match job.run(slot, work).await {
-        Ok(JobOutcome::Ran(())) => assert!(finished.load(Relaxed)),
+        Ok(JobOutcome::Ran(())) => {
+            assert!(finished.load(Relaxed));
+            client.held += 1;
+        }
         Ok(outcome) => assert!(!begun.load(Relaxed), "{outcome:?}"),
         Err(Error::Unavailable { .. }) => assert!(!begun.load(Relaxed)),
-        Err(error) => return client.gave_up(Vec::new(), &error),
+        Err(error) => client.gave_up(Vec::new(), &error),
     }
-    client.held += 1;
 }
 
 fn place<G: LockGuard + Unpin + 'static>(

@@ -91,7 +91,7 @@ pub struct Acquisition {
     pub change: Change,
     /// The result of the release, once all nodes are gone.
     pub released: End,
-    /// Whether somebody has asked for its release in this ZooKeeper session.
+    /// Whether somebody has asked for its release since it joined its queues.
     pub asked_back: bool,
     /// How the lock was granted.
     pub granted_by: Untracked<GrantedBy>,
@@ -373,7 +373,7 @@ impl<T: Trust> Machine<T> {
         {
             return self.finish(now, op, End::Evicted);
         }
-        acquisition.phase = acquisition.initial_phase();
+        (acquisition.phase, acquisition.asked_back) = (acquisition.initial_phase(), false);
         self.leave(now, op, false);
         self.send_create(now, op);
     }

@@ -8,7 +8,7 @@ use testbed::history::{Acquire, History, Model};
 use tokio::sync::mpsc;
 use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, ReentrantMutexGuard};
 
-use crate::support::{BRIEF, World, polled, soon, wait_children};
+use crate::support::{BRIEF, World, pass, polled, soon, wait_children};
 
 /// Longer than any undelayed call takes, on a busy machine, too.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -464,7 +464,7 @@ async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
                 assert_eq!(inner.state(), HoldState::Held);
                 let acquire = Acquire::exclusive("the lock").with_owner(format!("owner {}", task % 3));
                 let held = process.acquire(acquire).ok(guard.fencing_token().get());
-                tokio::task::yield_now().await;
+                pass(Duration::from_millis(1)).await;
                 held.release().ok();
                 drop(inner);
                 if task % 2 == 0 { guard.release().await.expect("released") } else { drop(guard) }

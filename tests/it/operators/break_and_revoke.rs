@@ -9,12 +9,12 @@ use testbed::proxy::{Closing, Cut, Request, Verdict};
 use zookeeper_recipes::contender::ContenderKind;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{
-    Contender, Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
-    Session, path,
+    Contender, Election, Error, HoldState, Loss, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock,
+    Semaphore, Session, path,
 };
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, make_paths, pass, soon, stall};
+use crate::support::{BRIEF, ROUND_TRIP, World, at_every_frame, make_paths, pass, soon, stall, wait_children};
 use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
@@ -478,6 +478,28 @@ async fn request_to_a_waiter_is_forgotten_with_its_session() {
     let guard = soon("the lock", waiting).await.expect("held");
     let asked = tokio::time::timeout(10 * ROUND_TRIP, guard.revoke_requested()).await;
     assert!(asked.is_err(), "nobody has asked this session");
+    guard.release().await.expect("still held");
+}
+
+#[tokio::test]
+async fn request_to_a_waiter_is_forgotten_when_it_queues_again_after_an_eviction() {
+    let world = World::new().await;
+    let members = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let other = MultiLock::new(&world.other().await, &members).expect("valid");
+    let ahead = other.lock().await.expect("held");
+    let lock = MultiLock::new(&world.session, &members).expect("valid");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let queued = async || wait_children(&world.admin, &members[0], 2).await.swap_remove(1);
+    let before = format!("{}/{}", members[0], queued().await);
+    world.admin.set_data(&before, REVOKE, None).await.expect("asked");
+    pass(10 * ROUND_TRIP).await;
+    world.admin.delete(&before, None).await.expect("evicted");
+    pass(10 * ROUND_TRIP).await;
+    assert_ne!(format!("{}/{}", members[0], queued().await), before);
+    drop(ahead);
+    let guard = soon("the locks", waiting).await.expect("no panic").expect("held");
+    let asked = tokio::time::timeout(10 * ROUND_TRIP, guard.revoke_requested()).await;
+    assert!(asked.is_err(), "nobody has asked for the nodes that it has now");
     guard.release().await.expect("still held");
 }
 
