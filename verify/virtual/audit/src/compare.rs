@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use machine::{Action, Ask, Connection, Event, Outcome, Watch};
+use machine::{Action, Ask, Connection, Event, Op, Outcome, Watch};
 use simulation::Request;
 
 use crate::form::{self, Paths};
@@ -121,9 +121,16 @@ pub(crate) fn compare(entries: &[(Instant, Entry)]) -> (Vec<String>, usize) {
         let (life_end, found) =
             (life.ended.unwrap_or(*end), |asked: &Asked| asked.on_wire.map(|at| &wire.sent[at]));
         compared += life.asks.iter().filter(|asked| asked.on_wire.is_some()).count();
-        differences.extend(
-            life.asks.iter().filter_map(|asked| answered(asked, found(asked)?.answer.as_ref()?, life_end)),
-        );
+        // The answers of an acquisition are read in the order of its requests.
+        let mut read = HashMap::<Option<Op>, Instant>::new();
+        for asked in &life.asks {
+            let behind = read.get(&asked.ask.op()).copied();
+            if let Some(answer) = found(asked).and_then(|sent| sent.answer.as_ref()) {
+                differences.extend(answered(asked, answer, behind, life_end));
+            }
+            let given = asked.outcome.as_ref().map(|(_, (_, given))| *given);
+            read.extend(given.max(behind).map(|given| (asked.ask.op(), given)));
+        }
         for watched in &life.watches {
             let Some(path) = found(&life.asks[watched.asked]).and_then(|sent| path(&sent.request)) else {
                 continue;
@@ -293,8 +300,9 @@ fn find(life: &mut Life, wire: &Wire) -> Vec<String> {
     differences
 }
 
-/// The difference between the outcome of a request and its answer on the wire.
-fn answered(asked: &Asked, answer: &Answer, end: Instant) -> Option<String> {
+/// The difference between the outcome of a request and its answer on the wire. `behind`: when the answers to the earlier requests
+/// of its acquisition were read.
+fn answered(asked: &Asked, answer: &Answer, behind: Option<Instant>, end: Instant) -> Option<String> {
     let is_one_request = matches!(
         asked.ask,
         Ask::Watch { .. } | Ask::WatchOwn { .. } | Ask::Delete { .. } | Ask::ListOwn | Ask::Read
@@ -303,7 +311,8 @@ fn answered(asked: &Asked, answer: &Answer, end: Instant) -> Option<String> {
         Some((outcome, (_, given))) => (Some(outcome), *given),
         None => (None, end),
     };
-    let is_late = is_one_request && given.saturating_duration_since(answer.place.1) > LATEST;
+    let ready = behind.map_or(answer.place.1, |behind| behind.max(answer.place.1));
+    let is_late = is_one_request && given.saturating_duration_since(ready) > LATEST;
     let is_right = match outcome {
         None => true,
         Some(Outcome::Unknown) => !(is_one_request && answer.is_done()),
