@@ -77,11 +77,13 @@ fn ended() -> Failure {
 async fn guard(given: &DieWith, grace: Duration) -> Result<u8, Failure> {
     let cannot = |error| Failure::new(CANNOT_EXECUTE, format!("--die-with-parent does not work here: {error}"));
     set_child_subreaper(Some(getpid())).map_err(|error| cannot(error.into()))?;
-    // The whole group gets signals, and the guard outlives the command.
-    let (mut signals, mut changes) = (Signals::catch()?, catch(Signal::CHILD)?);
+    let mut changes = catch(Signal::CHILD)?;
     let wrapped = die_with(process::id(), &[], &given.command);
     let (program, arguments) = wrapped.split_first().ok_or_else(|| cannot(std::io::ErrorKind::NotFound.into()))?;
     let child = process::Command::new(program).args(arguments).spawn().map_err(cannot)?.id();
+    // The whole group gets signals, and the guard outlives the command. A signal before this line ends the guard, and so the
+    // command: if the guard caught it before there is a command, nobody would end.
+    let mut signals = Signals::catch()?;
     loop {
         while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if id.as_raw_nonzero().get().cast_unsigned() != child {
