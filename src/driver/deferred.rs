@@ -43,10 +43,10 @@ impl Deferred {
 
     /// Does the deferred work. Call this after the session's lock is released.
     pub(super) fn run(self, session: SessionId, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
-        if !self.unread.is_empty() {
-            ready.extend(self.unread);
+        let Self { wakers, unread, changed, dropped, listeners, callers, wakes_driver, notifies_changes } = self;
+        if !unread.is_empty() {
+            ready.extend(unread);
         }
-        let Self { wakers, changed, dropped, listeners, callers, wakes_driver, notifies_changes, .. } = self;
         let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {

@@ -61,7 +61,9 @@ fn after_session(text: &str) -> Option<&str> {
 /// Parses a number as a server prints it. No server prints a plus, a minus before zero, or an unneeded tenth digit after a
 /// minus.
 fn parse_number(text: &str) -> Option<i32> {
-    let text = Some(text).filter(|text| text.len() <= 11)?;
+    if text.len() > 11 {
+        return None;
+    }
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     // Faster than `str::parse`, which checks each digit for an overflow. Eleven digits do not overflow an `i64`.
     let add = |sum: i64, byte: u8| byte.is_ascii_digit().then(|| 10 * sum + i64::from(byte - b'0'));
@@ -78,8 +80,8 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, &str), czxi
     }
     let is_mixed = near_wrap < contenders.len();
     contenders.sort_unstable_by(|one, other| {
-        let key = |one| (key(of(one).0, czxid(one), is_mixed), of(one).1);
-        key(one).cmp(&key(other))
+        let with_name = |one| (key(of(one).0, czxid(one), is_mixed), of(one).1);
+        with_name(one).cmp(&with_name(other))
     });
 }
 

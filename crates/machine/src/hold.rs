@@ -168,9 +168,10 @@ impl<T: Trust> Machine<T> {
 
     /// Notes a request to release. The request may come while the acquisition still waits.
     pub(crate) fn asked_back(&mut self, op: Op) {
-        if let Some(acquisition) = self.ops.get_mut(&caller_of(op)) {
+        let op = caller_of(op);
+        if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.asked_back = true;
-            self.wake(caller_of(op));
+            self.wake(op);
         }
     }
 

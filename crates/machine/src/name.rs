@@ -153,9 +153,9 @@ impl<'a> Order<'a> {
     pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {
-                let (before, _) =
-                    self.non_readers().split_at(self.non_readers().partition_point(|at| *at < place));
-                (before.last().copied(), before.len())
+                let non_readers = self.non_readers();
+                let count = non_readers.partition_point(|at| *at < place);
+                (count.checked_sub(1).and_then(|last| non_readers.get(last)).copied(), count)
             }
             _ => (place.checked_sub(1), place),
         };
